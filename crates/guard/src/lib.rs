@@ -1,0 +1,1 @@
+//! Posture of a workload: established before it starts.

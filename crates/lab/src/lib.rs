@@ -1,0 +1,1 @@
+//! A whole tailnet on one machine.

@@ -1,0 +1,1 @@
+//! Egress rules, ceilings, containment and explain: one exact decision.
