@@ -6,8 +6,10 @@
 #![deny(unsafe_code)]
 
 pub mod counter;
+pub mod kill_switch;
 pub mod link;
 pub mod netns;
+pub mod nf_tables;
 pub mod nft;
 #[cfg(test)]
 mod privilege;
