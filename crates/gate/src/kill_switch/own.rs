@@ -61,8 +61,8 @@ impl Ord for Passage {
 }
 
 /// Names of the counters, one a reason.
-pub(super) const COUNTERS: [&str; 9] =
-    ["spoofed", "invalid", "refused", "waiting", "closed", "inward", "stray", "late", "own_refused"];
+pub(super) const COUNTERS: [&str; 8] =
+    ["spoofed", "invalid", "refused", "waiting", "inward", "stray", "late", "own_refused"];
 
 impl OwnNamespace {
     /// Renders a policy.
@@ -153,7 +153,10 @@ impl OwnNamespace {
                 [S::count("inward"), S::drop()].into(),
             ],
         );
-        add("arrive", None, Self::arrive(&from_tunnel(), &S::not_from_link(&self.tunnel)));
+        // What is not tracked has no direction, and so is no answer.
+        let inward = || -> Rule { [S::count("inward"), S::drop()].into() };
+        add("arrive", None, vec![[S::reply(), S::goto("answer")].into(), inward()]);
+        add("answer", None, Self::arrive(&from_tunnel(), &S::not_from_link(&self.tunnel)));
         add("refuse", None, refuse("refused"));
         add("input", base(Kind::Filter, Hook::Input, -10, Policy::Accept), self.input(&not_from_workload));
         add("output", base(Kind::Filter, Hook::Output, 10, Policy::Drop), self.output());
@@ -187,8 +190,7 @@ impl OwnNamespace {
 
     /// What comes back to a workload: answers, by a way that is open for the packets they answer.
     fn arrive(from_tunnel: &S, not_from_tunnel: &S) -> Vec<Rule> {
-        let mut rules: Vec<Rule> =
-            vec![[S::Is(Key::CtDirection, vec![0]), S::count("inward"), S::drop()].into()];
+        let mut rules = Vec::new();
         let back4 = [Key::Ip4Source, Key::L4Proto, Key::SourcePort];
         let back6 = [Key::Ip6Source, Key::L4Proto, Key::SourcePort];
         for (set, keys, link) in [
