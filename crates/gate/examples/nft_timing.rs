@@ -19,20 +19,18 @@ fn main() {
         let mut first = Vec::new();
         for _ in 0..ROUNDS.min(200) {
             let nf = NfTables::inside(&namespace).unwrap();
-            let (keeper, took) = timed(|| {
-                Keeper::install(nf, Gate::Own(gate(workloads, Passage::Open)), open.clone()).unwrap()
-            });
+            let (keeper, took) =
+                timed(|| Keeper::install(nf, Gate::Own(gate(workloads)), open.clone()).unwrap());
             drop(keeper);
             first.push(took);
         }
         report(&format!("install and learn, {workloads} workloads"), first);
         let nf = NfTables::inside(&namespace).unwrap();
-        let mut keeper =
-            Keeper::install(nf, Gate::Own(gate(workloads, Passage::Open)), open.clone()).unwrap();
+        let mut keeper = Keeper::install(nf, Gate::Own(gate(workloads)), open.clone()).unwrap();
         let (mut cut, mut attach, mut shut, mut opened, mut look) = (vec![], vec![], vec![], vec![], vec![]);
         for _ in 0..ROUNDS {
-            cut.push(timed(|| keeper.set_gate(Gate::Own(gate(workloads, Passage::Shut))).unwrap()).1);
-            attach.push(timed(|| keeper.set_gate(Gate::Own(gate(workloads, Passage::Open))).unwrap()).1);
+            cut.push(timed(|| keeper.set_passage("gw0", Passage::Shut).unwrap()).1);
+            attach.push(timed(|| keeper.set_passage("gw0", Passage::Open).unwrap()).1);
             shut.push(timed(|| keeper.set_policy(GatePolicy::bootstrap()).unwrap()).1);
             opened.push(timed(|| keeper.set_policy(open.clone()).unwrap()).1);
             look.push(timed(|| keeper.check().unwrap()).1);
@@ -58,14 +56,14 @@ fn report(what: &str, mut times: Vec<Duration>) {
     println!("{what:<44} {:>6} {:>9} {:>9} {:>9}", times.len(), at(50), at(95), at(100));
 }
 
-/// A gate of so many workloads, the first of which has this passage.
-fn gate(count: u16, first: Passage) -> OwnNamespace {
+/// A gate of so many workloads.
+fn gate(count: u16) -> OwnNamespace {
     let workloads = (0..count)
         .map(|at| WorkloadEnd {
             link: format!("gw{at}"),
             ipv4: Some(std::net::Ipv4Addr::from_bits(0x0a58_0000 + u32::from(at) * 4 + 2)),
             ipv6: Some(std::net::Ipv6Addr::new(0xfd88, at, 0, 0, 0, 0, 0, 2)),
-            passage: if at == 0 { first } else { Passage::Open },
+            passage: Passage::Open,
         })
         .collect();
     OwnNamespace {

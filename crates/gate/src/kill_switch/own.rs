@@ -48,6 +48,16 @@ pub struct WorkloadEnd {
     pub passage: Passage,
 }
 
+impl WorkloadEnd {
+    /// Its elements of the sets that let it pass.
+    pub(super) fn live_elements(&self) -> Vec<(&'static str, Element)> {
+        let link = || Field::Link(self.link.clone());
+        let v4 = self.ipv4.map(|address| ("live4", [link(), Field::V4(address, address)].into()));
+        let v6 = self.ipv6.map(|address| ("live6", [link(), Field::V6(address, address)].into()));
+        v4.into_iter().chain(v6).collect()
+    }
+}
+
 impl PartialOrd for Passage {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use sallyport_gate::Namespace;
 use sallyport_gate::kill_switch::{
-    Established, ExitNodeFamily as F, Gate, GatePolicy, Keeper, OwnNamespace, Passage, Tailnet, WorkloadEnd,
+    Condition, Established, ExitNodeFamily as F, Gate, GatePolicy, Keeper, OwnNamespace, Passage, Tailnet,
+    WorkloadEnd,
 };
-use sallyport_gate::nf_tables::{Family, NfTables};
+use sallyport_gate::nf_tables::{Change, Family, NfTables, Statement as S, Table, Transaction};
 
 use crate::probe::{ALL, Sender, Try, fence};
 use crate::world::{
@@ -134,6 +135,41 @@ fn nothing_leaves_a_shut_gate_and_an_open_one_is_left_by_the_tunnel_only() {
     assert!(count("spoofed") >= 40 && count("refused") >= 200, "{counters:?}");
 }
 
+/// The rule set of an open gate with something taken out of it, in place of the keeper's.
+fn sabotaged(world: &World, sabotage: impl FnOnce(&mut Table)) {
+    let mut ruleset = own().ruleset(&open());
+    sabotage(&mut ruleset.tables[0]);
+    let changes = ruleset.tables.into_iter().map(Change::Replace).collect();
+    NfTables::inside(&world.gate).unwrap().commit(&Transaction { changes }).unwrap();
+}
+
+fn last_rule_accepts(table: &mut Table, chain: &str) {
+    let chain = table.chains.get_mut(chain).unwrap();
+    *chain.rules.last_mut().unwrap() = [S::accept()].into();
+}
+
+#[test]
+fn the_probes_see_what_each_rule_holds_back() {
+    if unable() {
+        return;
+    }
+    let mut world = World::new();
+    sabotaged(&world, |table| last_rule_accepts(table, "leave"));
+    for v6 in [false, true] {
+        assert!(world.until_arrival(Try::Udp, v6).uplink > 0, "the end of `leave` holds the uplink");
+    }
+    exit_on(&world.gate);
+    sabotaged(&world, |table| {
+        last_rule_accepts(table, "raw");
+        last_rule_accepts(table, "outward");
+    });
+    for v6 in [false, true] {
+        assert!(world.until_arrival(Try::Forged, v6).tunnel > 0, "`raw` and `outward` hold forged sources");
+    }
+    sabotaged(&world, |_| ());
+    assert_eq!(world.attempt(Try::Forged, false), Arrived { uplink: 0, tunnel: 0 });
+}
+
 #[test]
 fn the_tunnel_going_away_under_an_open_gate_leaks_nothing() {
     if unable() {
@@ -203,14 +239,19 @@ fn a_cut_stops_open_flows_both_ways_at_once_and_tells_the_workload() {
         let mut stream = dial(&world, address).unwrap();
         echoes(&mut stream).unwrap();
         let before = world.internet.arrived();
-        keeper.set_gate(cut()).unwrap();
+        assert!(keeper.set_passage("gw1", Passage::Shut).unwrap());
         let asked = Instant::now();
         let error = echoes(&mut stream).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error:?}");
         assert!(asked.elapsed() < Duration::from_millis(50), "told after {:?}", asked.elapsed());
         assert_eq!(world.internet.arrived(), before, "nothing after the commit");
-        keeper.set_gate(Gate::Own(own())).unwrap();
+        assert!(keeper.set_passage("gw1", Passage::Open).unwrap());
+        assert_eq!(keeper.check().unwrap(), Condition::Intact);
+        assert_eq!(keeper.gate(), &Gate::Own(own()));
     }
+    keeper.set_gate(cut()).unwrap();
+    assert_eq!(world.attempt(Try::Udp, false), Arrived { uplink: 0, tunnel: 0 });
+    assert!(!keeper.set_passage("gw2", Passage::Open).unwrap(), "no such workload");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use sallyport_gate::kill_switch::{
     AllowRule, Dhcp, ExitNodeFamily as F, FORWARDER_MARK, Gate, GatePolicy, Keeper, PortRange, Protocol,
     Resolver, SharedNamespace, Via,
 };
-use sallyport_gate::nf_tables::{Family, NfTables};
+use sallyport_gate::nf_tables::{Change, Family, Key, NfTables, Ruleset, Statement, Transaction};
 
 use crate::probe::{ALL, Sender, Try};
 use crate::world::{Arrived, Internet, SINK4, SINK6, exit_on, ip, namespace, nft, unable};
@@ -98,6 +98,34 @@ fn nothing_of_the_worker_leaves_by_the_uplink_in_the_shared_shape() {
     }
     let counters = keeper.counters().unwrap();
     assert!(counters[&(Family::Netdev, "frames".to_string())].packets >= 30, "{counters:?}");
+}
+
+#[test]
+fn the_probes_see_what_each_layer_holds_back() {
+    if unable() {
+        return;
+    }
+    let mut world = World::new();
+    let home = Arc::clone(&world.home);
+    let commit = |ruleset: Ruleset| {
+        let changes = ruleset.tables.into_iter().map(Change::Replace).collect();
+        NfTables::inside(&world.home).unwrap().commit(&Transaction { changes }).unwrap();
+    };
+    // Without the egress hook, raw frames leave.
+    let mut ruleset = shared().ruleset(&GatePolicy::bootstrap());
+    ruleset.tables.truncate(1);
+    commit(ruleset);
+    let seen = world.internet.until_arrival(|| home.run(|| SENDER.attempt(Try::Frame, false)).unwrap());
+    assert!(seen.uplink > 0, "frames");
+    // Without the uid, a marked socket leaves.
+    let mut ruleset = shared().ruleset(&GatePolicy::bootstrap());
+    for rule in ruleset.tables.iter_mut().flat_map(|t| t.chains.values_mut()).flat_map(|c| &mut c.rules) {
+        rule.statements.retain(|statement| !matches!(statement, Statement::Is(Key::SkUid, _)));
+    }
+    commit(ruleset);
+    let seen =
+        world.internet.until_arrival(|| home.run(|| SENDER.attempt(Try::Mark(0x80000), false)).unwrap());
+    assert!(seen.uplink > 0, "marks");
 }
 
 #[test]
