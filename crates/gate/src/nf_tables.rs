@@ -4,6 +4,7 @@
 //! and without C libraries. Tables have no owner flag, so they outlive the process that made them.
 
 mod batch;
+mod expression;
 mod model;
 mod monitor;
 mod snapshot;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::expression::Encoder;
 use super::model::{Base, Chain, Element, Family, Hook, Kind, Policy, Set, Shape, Table, Timeouts};
-use super::statement::Encoder;
 use super::wire::{Buffer, flag};
 
 /// `NFNL_SUBSYS_NFTABLES`.

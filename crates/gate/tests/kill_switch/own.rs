@@ -171,6 +171,34 @@ fn the_probes_see_what_each_rule_holds_back() {
 }
 
 #[test]
+fn the_gates_own_processes_leave_by_the_uplink_only_with_tailscaleds_mark_and_when_it_may() {
+    if unable() {
+        return;
+    }
+    let mut world = World::new();
+    let mut keeper = world.keeper(GatePolicy::bootstrap());
+    let gate = Arc::clone(&world.gate);
+    let here = Sender { link: "u0", next: INTERNET_MAC, v4: "10.77.0.10", v6: "2001:db8:77::10" };
+    let attempt = |how, v6| gate.run(|| here.attempt(how, v6)).unwrap();
+    let mark = Try::Mark(0x80000);
+    for v6 in [false, true] {
+        keeper.set_policy(GatePolicy::bootstrap()).unwrap();
+        assert!(world.internet.until_arrival(|| attempt(mark, v6)).uplink > 0, "v6={v6}");
+        for (policy, how) in [
+            (GatePolicy::bootstrap(), Try::Udp),
+            (open(), Try::BindToDevice),
+            (GatePolicy::shut(), mark),
+            (GatePolicy::shut(), Try::Udp),
+        ] {
+            keeper.set_policy(policy).unwrap();
+            let fence = || gate.run(|| fence("u0", INTERNET_MAC)).unwrap();
+            let seen = world.internet.during(|| attempt(how, v6), fence);
+            assert_eq!(seen, Arrived { uplink: 0, tunnel: 0 }, "{how:?} v6={v6}");
+        }
+    }
+}
+
+#[test]
 fn the_tunnel_going_away_under_an_open_gate_leaks_nothing() {
     if unable() {
         return;
