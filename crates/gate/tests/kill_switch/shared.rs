@@ -301,6 +301,36 @@ fn what_is_spelled_out_is_reached_by_its_way_and_its_neighbour_is_not() {
 }
 
 #[test]
+fn a_new_link_carries_no_ip_packet_of_the_worker_even_before_it_has_its_chain() {
+    if unable() {
+        return;
+    }
+    let mut world = World::new();
+    let home = Arc::clone(&world.home);
+    // `u0` stands for a link that nobody has told the keeper of: nothing watches its frames.
+    let gate = SharedNamespace { uplinks: ["lo".to_string()].into(), ..shared() };
+    let mut keeper = keeper(&world, gate.clone(), GatePolicy::uplink());
+    for v6 in [false, true] {
+        let seen =
+            world.internet.until_arrival(|| home.run(|| SENDER.attempt(Try::BindToDevice, v6)).unwrap());
+        assert!(seen.uplink > 0, "control: the link carries packets, v6={v6}");
+    }
+    keeper.set_policy(GatePolicy::bootstrap()).unwrap();
+    for how in
+        [Try::Udp, Try::Tcp, Try::Icmp, Try::BindToDevice, Try::Mark(0x80000), Try::BindAndMark(0x80000)]
+    {
+        for v6 in [false, true] {
+            assert_eq!(world.attempt(how, v6), Arrived { uplink: 0, tunnel: 0 }, "{how:?} v6={v6}");
+        }
+    }
+    // Raw frames are what the chain is for.
+    let seen = world.internet.until_arrival(|| home.run(|| SENDER.attempt(Try::Frame, false)).unwrap());
+    assert!(seen.uplink > 0, "a raw frame");
+    keeper.set_gate(Gate::Shared(shared())).unwrap();
+    assert_eq!(world.attempt(Try::Frame, false), Arrived { uplink: 0, tunnel: 0 });
+}
+
+#[test]
 fn a_new_link_gets_its_chain_when_it_appears() {
     if unable() {
         return;
