@@ -133,11 +133,11 @@ func (k *AuthKey) usableAt(now time.Time) bool {
 // lab's user) own.
 func (t *Tailnet) tagsBy(k *AuthKey, requested []string) ([]string, error) {
 	if len(requested) == 0 {
-		return slices.Clone(k.Tags), nil
+		requested = k.Tags
 	}
-	var bad []string
+	bad := t.policy.undefinedTags(requested)
 	for _, tag := range requested {
-		if !slices.Contains(k.Tags, tag) && !t.policy.mayOwnTag(tag, k.Tags) {
+		if !slices.Contains(bad, tag) && !slices.Contains(k.Tags, tag) && !t.policy.mayOwnTag(tag, k.Tags) {
 			bad = append(bad, tag)
 		}
 	}

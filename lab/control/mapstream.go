@@ -105,6 +105,7 @@ func (s *Server) openMap(ctx context.Context, req *tailcfg.MapRequest, machine k
 		}
 		s.sessions[n] = sess
 		t.Connected(n)
+		t.nodeEvent("map-open", n, "")
 		defer s.changedLocked()
 	}
 	sess.sent = t.MapFor(n)
@@ -124,6 +125,7 @@ func (s *Server) endMap(sess *session) {
 		return // we left, not the node
 	}
 	s.tailnet.Disconnected(sess.node)
+	s.tailnet.nodeEvent("map-close", sess.node, "")
 	s.changedLocked()
 }
 

@@ -167,6 +167,7 @@ func (t *Tailnet) addNode(machine key.MachinePublic) (*Node, error) {
 		Created:  t.now().UTC().Truncate(time.Second),
 		LastSeen: t.now().UTC().Truncate(time.Second),
 		Hostinfo: &tailcfg.Hostinfo{},
+		closedAt: t.now(),
 	}
 	t.state.NextID++
 	t.state.Nodes = append(t.state.Nodes, n)

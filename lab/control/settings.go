@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -55,7 +56,7 @@ func (s Settings) merged(text []byte) (Settings, error) {
 		return s, err
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return s, fmt.Errorf("unexpected text after the settings")
+		return s, errors.New("unexpected text after the settings")
 	}
 	var named map[string]json.RawMessage
 	if err := json.Unmarshal(text, &named); err != nil {
@@ -65,6 +66,9 @@ func (s Settings) merged(text []byte) (Settings, error) {
 		out.OnlineOverride = s.OnlineOverride
 	} else if out.OnlineOverride == nil {
 		out.OnlineOverride = map[string]*bool{}
+	}
+	if out.RefuseKeys != nil && *out.RefuseKeys == "" {
+		return s, errors.New("refuse_keys: want a text, or null")
 	}
 	for name, ms := range map[string]int64{
 		"batch_ms": int64(out.BatchMS), "offline_grace_ms": int64(out.OfflineGraceMS), "slow_ms": int64(out.SlowMS),

@@ -10,6 +10,10 @@ import (
 	"tailscale.com/tailcfg"
 )
 
+// restartGrace is how much longer than usual a node counts as online after this server's own restart: production's are
+// not seen by anybody, and clients need 8 to 10 s to come back here (a refused dial costs them their 10 s deadline).
+const restartGrace = 30 * time.Second
+
 // Tailnet is not safe for concurrent use.
 type Tailnet struct {
 	state  *State
@@ -26,7 +30,7 @@ func NewTailnet(state *State, policy *Policy, domain string, now func() time.Tim
 		if n.Hostinfo == nil {
 			n.Hostinfo = &tailcfg.Hostinfo{}
 		}
-		n.closedAt = now() // who was online has the grace to come back
+		n.closedAt = now().Add(restartGrace)
 	}
 	return t
 }
