@@ -37,9 +37,7 @@ impl Failure {
 /// Prints the failure on stderr and returns its exit code. A reader that went away is no failure.
 pub(crate) fn failure(failure: &Failure) -> ExitCode {
     let broken_pipe = |cause: &(dyn std::error::Error + 'static)| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
     };
     if failure.error.chain().any(broken_pipe) {
         return ExitCode::SUCCESS;

@@ -38,13 +38,16 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Starts children from one thread that lives as long as the process: the kernel's parent-death signal
 /// (`PR_SET_PDEATHSIG`) is sent when the *thread* that forked a child ends, and must not come early.
+///
+/// Dropping it kills the children and waits until they are gone.
 #[derive(Debug)]
 pub struct Spawner {
     jobs: mpsc::Sender<Job>,
+    children: Mutex<Vec<Process>>,
 }
 
 impl Spawner {
-    /// Starts the thread. It ends when the `Spawner` is dropped, and the children with it.
+    /// Starts the thread.
     ///
     /// # Errors
     /// Where no thread can be started.
@@ -55,7 +58,7 @@ impl Spawner {
                 job();
             }
         })?;
-        Ok(Self { jobs })
+        Ok(Self { jobs, children: Mutex::default() })
     }
 
     /// Starts `command` in `namespace`, in a session of its own (no terminal, no signals meant for us), to be killed
@@ -75,11 +78,26 @@ impl Spawner {
         let gone = || SpawnError::Gone { program: program.clone() };
         self.jobs.send(job).map_err(|_| gone())?;
         let child = spawned.recv().map_err(|_| gone())?;
-        child.and_then(|pid| Process::watch(pid, &program)).map_err(|source| SpawnError::Exec {
-            program,
-            label,
-            source,
-        })
+        let child = child
+            .and_then(|pid| Process::watch(pid, &program))
+            .map_err(|source| SpawnError::Exec { program, label, source })?;
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.retain(|child| child.status().is_none());
+        children.push(child.clone());
+        Ok(child)
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        let children = std::mem::take(self.children.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for child in &children {
+            // The only failure is that it has changed its user to one whom we may not kill; then the kernel still does.
+            let _ = child.signal(Signal::SIGKILL);
+        }
+        for child in &children {
+            let _ = child.wait_blocking();
+        }
     }
 }
 

@@ -109,7 +109,7 @@ pub struct Received<'a> {
     pub at: Stamp,
     /// Which way it went.
     pub direction: Direction,
-    /// Its length on the wire in bytes, which is more than was received only for frames over 64 KiB.
+    /// Its length on the wire in bytes: more than what was received where the frame was cut.
     pub wire_length: usize,
 }
 
@@ -131,6 +131,7 @@ pub struct PacketSocket {
     offload: Offload,
     /// Room for a frame, and in front of it for the tag that may have to be put back.
     frame: Vec<u8>,
+    snap: usize,
     control: Vec<u8>,
     count: KernelCount,
 }
@@ -150,9 +151,7 @@ impl PacketSocket {
         setsockopt(&socket, ReceiveTimestampns, &true).map_err(fail("SO_TIMESTAMPNS"))?;
         setsockopt(&socket, RcvBufForce, &buffer).map_err(fail("SO_RCVBUFFORCE"))?;
         setsockopt(&socket, SndBufForce, &buffer).map_err(fail("SO_SNDBUFFORCE"))?;
-        if view == View::Incoming {
-            setsockopt(&socket, IgnoreOutgoing, &true).map_err(fail("PACKET_IGNORE_OUTGOING"))?;
-        }
+        set_view(&socket, view).map_err(fail("PACKET_IGNORE_OUTGOING"))?;
         if offload == Offload::Header {
             setsockopt(&socket, VnetHeader, &true).map_err(fail("PACKET_VNET_HDR"))?;
         }
@@ -163,6 +162,7 @@ impl PacketSocket {
             address,
             offload,
             frame: vec![0; VLAN_TAG + OFFLOAD_HEADER + LARGEST_FRAME],
+            snap: OFFLOAD_HEADER + LARGEST_FRAME,
             control: nix::cmsg_space!(TimeSpec, [u8; AUXDATA]),
             count: KernelCount::default(),
         };
@@ -209,7 +209,7 @@ impl PacketSocket {
         let mut at = None;
         let mut tag = None;
         let (length, direction) = {
-            let mut slices = [IoSliceMut::new(&mut self.frame[VLAN_TAG..])];
+            let mut slices = [IoSliceMut::new(&mut self.frame[VLAN_TAG..VLAN_TAG + self.snap])];
             let control = Some(&mut self.control[..]);
             let message =
                 recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut slices, control, MsgFlags::MSG_TRUNC)?;
@@ -228,7 +228,7 @@ impl PacketSocket {
             let outgoing = message.address.is_some_and(|from| from.pkttype() == libc::PACKET_OUTGOING);
             (message.bytes, if outgoing { Direction::Outgoing } else { Direction::Incoming })
         };
-        let copied = length.min(self.frame.len() - VLAN_TAG);
+        let copied = length.min(self.snap);
         let mut frame = VLAN_TAG..VLAN_TAG + copied;
         let mut wire_length = length.saturating_sub(header);
         if let Some(tag) = tag
@@ -246,6 +246,24 @@ impl PacketSocket {
             Offload::Bare => 0,
             Offload::Header => OFFLOAD_HEADER,
         }
+    }
+
+    /// Receives no more than `length` bytes of each frame from now on; what is not needed need not be copied.
+    pub fn cut(&mut self, length: usize) {
+        self.snap = length.min(OFFLOAD_HEADER + LARGEST_FRAME);
+    }
+
+    /// Receives frames whole again.
+    pub fn uncut(&mut self) {
+        self.cut(usize::MAX);
+    }
+
+    /// Changes which frames are seen from now on.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn look(&self, view: View) -> Result<(), Errno> {
+        set_view(&self.socket, view)
     }
 
     /// Sends a frame (with its header where the socket was opened so), without waiting.
@@ -280,6 +298,10 @@ impl From<PacketSocketError> for io::Error {
     }
 }
 
+fn set_view(socket: &OwnedFd, view: View) -> Result<(), Errno> {
+    setsockopt(socket, IgnoreOutgoing, &(view == View::Incoming))
+}
+
 /// The packet address of a link. Taken from the interface list, since nix makes none from an index; its protocol is
 /// zero, with which `bind` keeps the socket's own.
 fn link_address(link: &str) -> Result<LinkAddr, PacketSocketError> {
@@ -293,7 +315,8 @@ fn link_address(link: &str) -> Result<LinkAddr, PacketSocketError> {
 /// Reads the tag from a `tpacket_auxdata`: status, len, snaplen (u32 each), mac, net, vlan_tci, vlan_tpid (u16 each).
 fn vlan_tag(auxiliary: &[u8]) -> Option<[u8; VLAN_TAG]> {
     let word = |at: usize| auxiliary.get(at..at + 2).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
-    let status = auxiliary.get(..4).map(|bytes| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))?;
+    let status =
+        auxiliary.get(..4).map(|bytes| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))?;
     if status & VLAN_VALID == 0 {
         return None;
     }

@@ -352,6 +352,26 @@ impl Registry {
         }
     }
 
+    /// Sweeps one dead lab by what the caller knows of it. Nothing happens where it is gone, or another has its name.
+    ///
+    /// # Errors
+    /// [`RegistryError::InUse`] while its lock is held.
+    pub fn sweep_one(&self, name: &str, id: &LabId, belongs: &sweep::Belongs) -> Result<(), RegistryError> {
+        let dir = self.dir(name)?;
+        let is_meant = || std::fs::read_to_string(dir.owner_file()).is_ok_and(|owner| owner == id.as_str());
+        if !is_meant() {
+            return Ok(());
+        }
+        let Some(_lock) = take_lock(&dir, Missing::Leave)? else {
+            return if is_meant() { Err(RegistryError::InUse { name: name.into() }) } else { Ok(()) };
+        };
+        if is_meant() {
+            sweep::kill(belongs);
+            remove(&dir)?;
+        }
+        Ok(())
+    }
+
     /// Sweeps what dead labs left, and returns their names. A living lab is not touched.
     ///
     /// # Errors

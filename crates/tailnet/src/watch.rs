@@ -8,7 +8,7 @@ use crate::{Client, Error, Notify};
 
 /// What a watch is told of (tailscale `ipn/backend.go:NotifyWatchOpt`). Older daemons ignore bits that they do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mask(pub u64);
+pub struct Mask(pub u32);
 
 impl Mask {
     /// The state at the start.

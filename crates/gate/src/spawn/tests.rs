@@ -58,7 +58,8 @@ fn children_die_with_their_spawner() {
     let (spawner, namespace) = (Spawner::start().unwrap(), namespace());
     let child = spawner.spawn(sleep(), &namespace).unwrap();
     drop(spawner);
-    assert_eq!(child.wait_blocking().signal(), Some(Signal::SIGKILL as i32));
+    let status = child.status().expect("gone when the spawner is");
+    assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
 }
 
 #[test]

@@ -126,7 +126,8 @@ impl Dns {
         for address in RESOLVER.both() {
             let address = SocketAddr::new(address, DNS_PORT);
             let socket = UdpSocket::bind(address).await.map_err(ServeError::bind("dns over udp", address))?;
-            let listener = TcpListener::bind(address).await.map_err(ServeError::bind("dns over tcp", address))?;
+            let listener =
+                TcpListener::bind(address).await.map_err(ServeError::bind("dns over tcp", address))?;
             tasks.spawn(serve_datagrams(socket, Arc::clone(&shared)));
             tasks.spawn(serve_connections(listener, Arc::clone(&shared), tasks.clone()));
         }

@@ -52,8 +52,9 @@ impl ProbeTarget {
                     journal.write(Connected { at: Stamp::now(), source, target });
                     own.spawn(async move {
                         let mut heard = [0; 512];
-                        let silence =
-                            async { while matches!(stream.read(&mut heard).await, Ok(length) if length > 0) {} };
+                        let silence = async {
+                            while matches!(stream.read(&mut heard).await, Ok(length) if length > 0) {}
+                        };
                         // Whoever stays longer than that is sent away.
                         let _ = tokio::time::timeout(PATIENCE, silence).await;
                     });

@@ -101,9 +101,8 @@ impl Sink {
         // The kernel's count runs as long as the socket does; ours may start anew.
         let mut dropped_before = 0;
         loop {
-            let received = socket
-                .async_io(Interest::READABLE, || receive(&socket, &mut buffer, &mut control))
-                .await;
+            let received =
+                socket.async_io(Interest::READABLE, || receive(&socket, &mut buffer, &mut control)).await;
             // An error is an ICMP message, which does not concern us.
             let Ok(datagram) = received else { continue };
             let mut state = self.lock();

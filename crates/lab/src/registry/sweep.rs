@@ -1,8 +1,10 @@
 //! Ends the processes of a lab: those with its mark, and those in a namespace that the caller still holds.
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sallyport_gate::NetnsId;
 
@@ -49,19 +51,22 @@ impl Belongs {
 /// were. A process that the kernel does not let die within a few seconds is left behind.
 pub fn kill(belongs: &Belongs) -> usize {
     let deadline = Instant::now() + PATIENCE;
-    let mut killed = BTreeSet::new();
+    let mut killed = 0;
     loop {
         let found = pass(belongs);
-        if found.is_empty() || Instant::now() > deadline {
-            return killed.len();
+        killed += found.len();
+        for process in &found {
+            ended_by(process, deadline);
         }
-        killed.extend(found);
-        std::thread::sleep(Duration::from_millis(5));
+        // Once more after the last: one of them may have started another before it died.
+        if found.is_empty() || Instant::now() > deadline {
+            return killed;
+        }
     }
 }
 
 /// One pass over the process table: kills, and returns whom.
-fn pass(belongs: &Belongs) -> Vec<i32> {
+fn pass(belongs: &Belongs) -> Vec<OwnedFd> {
     let own = i32::try_from(std::process::id()).expect("the kernel's process ids are positive ints");
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -73,10 +78,18 @@ fn pass(belongs: &Belongs) -> Vec<i32> {
         let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
             continue;
         };
-        // A zombie has neither environment nor namespace, and is no longer ours to wait for.
+        // A zombie has neither environment nor namespace, and is its parent's to wait for.
         if belongs.covers(pid) && pidfd_send_signal(&process, Signal::KILL).is_ok() {
-            found.push(pid);
+            found.push(process);
         }
     }
     found
+}
+
+/// Waits until a process has ended: its descriptor becomes readable (pidfd_open(2)).
+fn ended_by(process: &OwnedFd, deadline: Instant) {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+    // Nothing is to be done about a failure but to look again, which the caller does.
+    let _ = poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], timeout);
 }

@@ -40,6 +40,18 @@ pub struct MapNode {
     /// When its key expires (RFC 3339).
     #[serde(rename = "KeyExpiry", deserialize_with = "zero_if_null")]
     pub key_expiry: String,
+    /// What the machine says of itself, as far as control passes it on.
+    #[serde(rename = "Hostinfo", deserialize_with = "zero_if_null")]
+    pub host_info: HostInfo,
+}
+
+/// What a machine says of itself (`tailcfg.Hostinfo`), as far as this crate needs it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostInfo {
+    /// Routes that it advertises, approved or not. The hosted control server does not pass them on.
+    #[serde(rename = "RoutableIPs", deserialize_with = "zero_if_null")]
+    pub routes: Vec<IpNet>,
 }
 
 /// Who is behind an address.

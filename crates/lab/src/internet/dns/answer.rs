@@ -131,8 +131,7 @@ fn told6(addresses: &[Ipv6Addr], lie: Option<Ipv6Addr>) -> Vec<Ipv6Addr> {
 
 impl Reply {
     fn of(asked: Option<(&Name, RecordType)>, outcome: Outcome, mode: &Mode, message: &Message) -> Self {
-        let (name, kind) =
-            asked.map(|(name, kind)| (name.to_ascii(), kind.to_string())).unwrap_or_default();
+        let (name, kind) = asked.map(|(name, kind)| (name.to_ascii(), kind.to_string())).unwrap_or_default();
         match mode {
             Mode::Silent => Self { name, kind, outcome: Outcome::Silence, message: None },
             // What cannot be encoded is not answered; nothing that we make is such.

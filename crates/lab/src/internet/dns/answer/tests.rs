@@ -45,8 +45,7 @@ fn an_honest_server_answers_each_family_and_keeps_the_questions_spelling() {
 
 #[test]
 fn a_name_of_one_family_has_no_data_in_the_other() {
-    let (reply, outcome) =
-        told_by(&Mode::Honest, &ask("echo4.lab.example.", RecordType::AAAA), &Zone::lab());
+    let (reply, outcome) = told_by(&Mode::Honest, &ask("echo4.lab.example.", RecordType::AAAA), &Zone::lab());
     assert_eq!((reply.metadata.response_code, outcome), (ResponseCode::NoError, Outcome::NoData));
     assert!(reply.answers.is_empty());
 }
