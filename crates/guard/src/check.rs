@@ -97,7 +97,7 @@ impl CheckError {
         match self {
             Self::Path(PathError::Bypass { .. }) => true,
             Self::LookUp(LookupError::Failed { source, .. }) => {
-                matches!(source, ResolverError::Path { source: PathError::Bypass { .. }, .. })
+                matches!(**source, ResolverError::Path { source: PathError::Bypass { .. }, .. })
             }
             Self::LookUp(_) | Self::Path(_) | Self::Tls(..) | Self::Http(_) => false,
             Self::Status(_) | Self::TooLong | Self::Answer(_) | Self::Silent => false,

@@ -54,7 +54,7 @@ pub enum LookupError {
         /// The name.
         name: String,
         /// What the last one met.
-        source: ResolverError,
+        source: Box<ResolverError>,
     },
 }
 
@@ -127,7 +127,7 @@ pub async fn look_up(
 async fn by_system(name: &str, family: Family) -> Result<Vec<IpAddr>, LookupError> {
     let found = tokio::net::lookup_host((name, 0)).await.map_err(|source| LookupError::Failed {
         name: name.to_owned(),
-        source: ResolverError::System(source),
+        source: Box::new(ResolverError::System(source)),
     })?;
     Ok(found.map(|address| address.ip().to_canonical()).filter(|ip| Family::of(*ip) == family).collect())
 }
@@ -147,7 +147,7 @@ async fn by_list(
             Err(error) => last = Some(error),
         }
     }
-    let source = last.expect("the list of resolvers is never empty");
+    let source = Box::new(last.expect("the list of resolvers is never empty"));
     Err(LookupError::Failed { name: name.to_owned(), source })
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Need {
 
 /// Why a login is necessary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub(crate) enum Why {
     /// The node has never logged in.
     Fresh,
     /// Somebody logged it out.

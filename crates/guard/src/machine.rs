@@ -157,9 +157,9 @@ enum Stage {
     /// Waiting for tailscaled to show it.
     Verifying,
     /// Probe and check are under way.
-    Proving(Proof),
+    Proving(Box<Proof>),
     /// Everything is proved; one last look that it still is so.
-    Confirming(Proof),
+    Confirming(Box<Proof>),
 }
 
 /// What was proved.

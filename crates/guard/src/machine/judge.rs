@@ -158,8 +158,8 @@ pub(super) fn normal_proof(config: &Config, proof: &Proof) -> Judged {
 /// Judges what is there when the time is up.
 pub(super) fn unproved(config: &Config, work: &Work, proof: &Proof) -> (Reason, String) {
     let whole = Proof {
-        crossed: proof.crossed.clone().or_else(|| Some(PerFamily { ipv4: None, ipv6: None })),
-        learned: proof.learned.clone().or_else(|| Some(PerFamily { ipv4: None, ipv6: None })),
+        crossed: proof.crossed.clone().or(Some(PerFamily { ipv4: None, ipv6: None })),
+        learned: proof.learned.clone().or(Some(PerFamily { ipv4: None, ipv6: None })),
         ..proof.clone()
     };
     let judged = match work {

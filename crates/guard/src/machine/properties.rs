@@ -363,8 +363,8 @@ fn is_done_on_the_spot(effect: &Effect) -> bool {
 }
 
 /// An event out of nowhere, as a confused driver might send it.
-fn noise() -> impl Strategy<Value = (u8, u64, u64)> {
-    (0..16u8, 0..12u64, 0..4000u64)
+fn noise() -> impl Strategy<Value = (u8, usize, u64)> {
+    (0..16u8, 0..12usize, 0..4000u64)
 }
 
 proptest! {
@@ -386,9 +386,9 @@ proptest! {
         let daemons = [Daemon::fresh(), world.daemon(), Daemon::behind(&NAMES)];
         for (kind, number, pause) in noises {
             play.pass(Duration::from_millis(pause));
-            let ticket = Ticket(number);
-            let id = StableId::new(format!("n{}", NAMES[number as usize % NAMES.len()]));
-            let daemon = &daemons[number as usize % daemons.len()].snapshot;
+            let ticket = Ticket(number as u64);
+            let id = StableId::new(format!("n{}", NAMES[number % NAMES.len()]));
+            let daemon = &daemons[number % daemons.len()].snapshot;
             let event = match kind {
                 0 => Event::Begin,
                 1 => Event::Unreached(Unreached::Silent("x".into())),

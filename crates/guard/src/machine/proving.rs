@@ -15,7 +15,7 @@ impl Machine {
     pub(super) fn prove(&mut self, work: Work, now: Instant) {
         let ticket = self.ticket();
         let ponged = matches!(&work, Work::Exit(candidate) if self.round.ponged.contains(&candidate.id));
-        let proof = Proof { ticket, ponged, ..Proof::default() };
+        let proof = Box::new(Proof { ticket, ponged, ..Proof::default() });
         let until = match &work {
             Work::Exit(_) => self.share(now),
             Work::Normal | Work::FailOpen | Work::Name(_) => self.deadline,
