@@ -75,10 +75,12 @@ func (t *Tailnet) selfNode(n *Node) *tailcfg.Node {
 
 func (t *Tailnet) peerNode(viewer, n *Node) *tailcfg.Node {
 	out := t.commonNode(n)
+	// What a peer advertises is passed on as headscale does: by that a client tells "not approved" from "not advertised".
 	out.Hostinfo = (&tailcfg.Hostinfo{
-		OS:       n.Hostinfo.OS,
-		Hostname: n.Hostinfo.Hostname,
-		Services: slices.Clone(n.Hostinfo.Services),
+		OS:          n.Hostinfo.OS,
+		Hostname:    n.Hostinfo.Hostname,
+		Services:    slices.Clone(n.Hostinfo.Services),
+		RoutableIPs: slices.Clone(n.Hostinfo.RoutableIPs),
 	}).View()
 	allowed := t.policy.routesFor(viewer, n)
 	for _, route := range t.primaryRoutes(n) {
