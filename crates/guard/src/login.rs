@@ -190,8 +190,9 @@ pub(crate) fn settings(config: &Config, current: &Prefs) -> MaskedPrefs {
 /// A health warning about the login, without what every one of them begins with; none if the attempt was only
 /// replaced by a newer one.
 pub(crate) fn complaint(text: &str) -> Option<&str> {
-    let text = text.strip_prefix("You are logged out. The last login error was: ").unwrap_or(text);
-    (!text.ends_with("context canceled")).then_some(text)
+    let text = text.strip_prefix("You are logged out.").unwrap_or(text).trim();
+    let text = text.strip_prefix("The last login error was: ").unwrap_or(text);
+    (!text.is_empty() && !text.ends_with("context canceled")).then_some(text)
 }
 
 /// What a refusal of the control server means.
