@@ -1,76 +1,76 @@
-//! From what a person typed to one concrete exit node. Pure: a status in, a node or a distinct refusal out.
-//!
-//! The rules are those of `tailscale up --exit-node` (`ipn/prefs.go:exitNodeIPOfArg`), with two differences: an id is
-//! accepted as `id:<stable id>`, and `auto:any` is settled here, to a node that can be named. Pin the id of the result:
-//! a name may pass to another machine, an id never does.
+//! From what a person typed to one exit node. Pure; the rules are the CLI's (tailscale `ipn/prefs.go:exitNodeIPOfArg`),
+//! with `id:` added and every way to fail told apart.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::wire::status::{BackendState, PeerStatus, StableId, Status};
+use crate::{BackendState, PeerStatus, StableId, Status};
 
-/// A way to name an exit node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg(test)]
+mod tests;
+
+/// How an exit node was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExitNodeArg {
     /// `auto:any`: whichever is best.
     Auto,
-    /// `id:<stable id>`: this machine and no other.
+    /// `id:<stable id>`: this machine and no other, whatever it is called.
     Id(StableId),
-    /// A tailnet address, IPv4 or IPv6.
-    Ip(IpAddr),
-    /// A MagicDNS name or full name, as typed but for a final dot; case does not matter.
+    /// A tailnet address.
+    Address(IpAddr),
+    /// A MagicDNS name, short or full; lower case, without the final dot.
     Name(String),
 }
 
-/// Why an argument names no exit node, whatever the tailnet looks like.
+/// Why a word cannot name an exit node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ExitNodeArgError {
-    /// Nothing is there.
-    #[error("an exit node needs a name")]
+pub enum ArgError {
+    /// Nothing was written.
+    #[error("an exit node's name is empty")]
     Empty,
-    /// `auto:` with another word than `any`.
-    #[error("unknown automatic exit node \"auto:{0}\": only auto:any is known")]
+    /// `auto:` with a word that tailscaled does not know.
+    #[error("{0:?} is not known: only auto:any is")]
     UnknownAuto(String),
-    /// `id:` with nothing after it.
-    #[error("\"id:\" needs a stable id after it")]
-    EmptyId,
-    /// It holds characters that no name has.
-    #[error("{0:?} is neither a name, an address, id:<stable id> nor auto:any")]
+    /// `id:` without an id.
+    #[error("id: needs a stable id after the colon")]
+    NoId,
+    /// Not a DNS name and not an address.
+    #[error("{0:?} is neither a MagicDNS name nor a tailnet address")]
     NotAName(String),
 }
 
 impl FromStr for ExitNodeArg {
-    type Err = ExitNodeArgError;
+    type Err = ArgError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, ArgError> {
         let text = text.trim();
         if text.is_empty() {
-            return Err(ExitNodeArgError::Empty);
+            return Err(ArgError::Empty);
         }
         if let Some(word) = text.strip_prefix("auto:") {
-            return match word {
-                "any" => Ok(Self::Auto),
-                other => Err(ExitNodeArgError::UnknownAuto(other.to_owned())),
-            };
+            return if word == "any" { Ok(Self::Auto) } else { Err(ArgError::UnknownAuto(text.into())) };
         }
-        let plain =
-            |text: &str| text.chars().all(|char| char.is_ascii_alphanumeric() || "-_.".contains(char));
+        let plain = |byte: u8| byte.is_ascii_graphic();
         if let Some(id) = text.strip_prefix("id:") {
             return match id {
-                "" => Err(ExitNodeArgError::EmptyId),
-                id if plain(id) => Ok(Self::Id(StableId::new(id))),
-                _ => Err(ExitNodeArgError::NotAName(text.to_owned())),
+                "" => Err(ArgError::NoId),
+                id if id.bytes().all(plain) => Ok(Self::Id(StableId::new(id))),
+                _ => Err(ArgError::NotAName(text.into())),
             };
         }
         if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self::Ip(address.to_canonical()));
+            return Ok(Self::Address(address.to_canonical()));
         }
-        let name = text.strip_suffix('.').unwrap_or(text);
-        if name.is_empty() || !plain(name) {
-            return Err(ExitNodeArgError::NotAName(text.to_owned()));
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        let label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+        };
+        if name.len() > 253 || !name.split('.').all(label) {
+            return Err(ArgError::NotAName(text.into()));
         }
-        Ok(Self::Name(name.to_owned()))
+        Ok(Self::Name(name))
     }
 }
 
@@ -79,243 +79,180 @@ impl fmt::Display for ExitNodeArg {
         match self {
             Self::Auto => f.write_str("auto:any"),
             Self::Id(id) => write!(f, "id:{id}"),
-            Self::Ip(address) => address.fmt(f),
+            Self::Address(address) => write!(f, "{address}"),
             Self::Name(name) => f.write_str(name),
         }
     }
 }
 
-/// What control says of a node's connection. A hint: only a probe proves it, either way.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Online {
-    /// Control has it connected.
-    Yes,
-    /// Control has lost it.
-    No {
-        /// When it was last seen (RFC 3339), if control says so.
-        last_seen: Option<String>,
-    },
-}
-
-/// An exit node, resolved.
+/// The node that an argument means. That it exists and offers itself is certain; that it works is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitNode {
-    /// What to pin.
+    /// Its stable id.
     pub id: StableId,
-    /// Its name within the tailnet; the full name of a node from another tailnet.
-    pub name: String,
-    /// Full name without final dot.
+    /// Its full name without the final dot.
     pub fqdn: String,
     /// Its tailnet addresses.
     pub addresses: Vec<IpAddr>,
-    /// What control says of its connection.
-    pub online: Online,
+    /// What control says of its connection: a hint.
+    pub online: bool,
 }
 
-impl ExitNode {
-    fn of(peer: &PeerStatus, suffix: &str) -> Self {
-        let zero_time = |time: &str| time.is_empty() || time.starts_with("0001-01-01T00:00:00");
-        Self {
-            id: peer.id.clone(),
-            name: base_name(peer.fqdn(), suffix).unwrap_or(peer.fqdn()).to_owned(),
-            fqdn: peer.fqdn().to_owned(),
-            addresses: peer.tailscale_ips.clone(),
-            online: if peer.online {
-                Online::Yes
-            } else {
-                Online::No { last_seen: Some(peer.last_seen.clone()).filter(|time| !zero_time(time)) }
-            },
-        }
+/// An exit node that there is, for a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offered {
+    /// Its name: short within this tailnet, else full.
+    pub name: String,
+    /// What control says of its connection.
+    pub online: bool,
+}
+
+impl fmt::Display for Offered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, if self.online { "online" } else { "offline" })
     }
 }
 
-/// What a status can tell of why a node does not offer to be an exit node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotOfferingCause {
-    /// Others do offer: this one does not advertise, or is not approved, or policy lets others through only.
-    OthersOffer,
-    /// Nobody offers: as a rule policy lacks `autogroup:internet` for this node, or no route was ever approved.
-    NobodyOffers,
-}
-
-/// Why an argument resolves to no exit node now.
+/// Why an argument means no exit node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// No node has that name, address or id.
-    #[error("no node {argument} in the tailnet{}", hint(.id_of.as_deref()))]
-    NotFound {
-        /// What was asked for.
-        argument: ExitNodeArg,
-        /// What could be asked for, online ones first. May be empty.
-        exit_nodes: Vec<ExitNode>,
-        /// The node whose stable id the argument is: it was meant as `id:`.
-        id_of: Option<Box<ExitNode>>,
+    /// There is no network map yet: names mean nothing before it.
+    #[error("tailscaled is still starting ({state}): no name can be resolved yet")]
+    StillStarting {
+        /// What its backend is doing.
+        state: BackendState,
     },
-    /// Several nodes have that name.
-    #[error("{argument} names {} nodes", .ids.len())]
+    /// No node is meant.
+    #[error("no node of the tailnet is {named}{}", list(offered))]
+    NotFound {
+        /// As it was named.
+        named: String,
+        /// The exit nodes that there are, by name.
+        offered: Vec<Offered>,
+    },
+    /// Several are.
+    #[error("{named} is the name of several nodes: {}", ids.iter().map(|id| format!("id:{id}")).collect::<Vec<_>>().join(", "))]
     Ambiguous {
-        /// What was asked for.
-        argument: ExitNodeArg,
+        /// As it was named.
+        named: String,
         /// Their stable ids, in order.
         ids: Vec<StableId>,
     },
-    /// The node is there and is no exit node for us.
-    #[error("{name} offers no exit to this node")]
+    /// The node exists and is no exit node to us: it does not advertise it, nobody approved it, or policy hides it.
+    #[error("{name} is no exit node for this one")]
     NotOffering {
-        /// Full name of the node.
-        name: String,
         /// Its stable id.
         id: StableId,
-        /// As far as the status can tell.
-        cause: NotOfferingCause,
+        /// Its name.
+        name: String,
     },
-    /// The node's key has expired.
+    /// Its key has expired.
     #[error("the key of {name} has expired")]
     Expired {
-        /// Full name of the node.
-        name: String,
         /// Its stable id.
         id: StableId,
+        /// Its name.
+        name: String,
     },
-    /// The argument names this node.
-    #[error("{argument} is this node itself")]
+    /// It is this node.
+    #[error("{named} is this node itself")]
     IsSelf {
-        /// What was asked for.
-        argument: ExitNodeArg,
-    },
-    /// The daemon knows no peers yet: log in first, resolve second.
-    #[error("tailscaled knows no peers yet (state {state})")]
-    StillStarting {
-        /// State of the daemon.
-        state: BackendState,
+        /// As it was named.
+        named: String,
     },
 }
 
-fn hint(node: Option<&ExitNode>) -> String {
-    node.map(|node| format!("; it is the stable id of {}, which is written id:{}", node.name, node.id))
-        .unwrap_or_default()
-}
-
-impl ResolveError {
-    /// Returns a stable word for programs.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NotFound { .. } => "exit-node-unknown",
-            Self::Ambiguous { .. } => "exit-node-ambiguous",
-            Self::NotOffering { .. } => "exit-node-not-offering",
-            Self::Expired { .. } => "exit-node-expired",
-            Self::IsSelf { .. } => "exit-node-is-self",
-            Self::StillStarting { .. } => "still-starting",
-        }
+fn list(offered: &[Offered]) -> String {
+    if offered.is_empty() {
+        return "; it offers no exit node at all".to_owned();
     }
+    let names: Vec<String> = offered.iter().map(ToString::to_string).collect();
+    format!("; exit nodes: {}", names.join(", "))
 }
 
-/// Resolves an argument against a status that lists peers.
-///
-/// `suggestion` is what the daemon would choose (`suggest-exit-node`); it settles `auto:any` among those online.
+/// Finds the node that `arg` means. `suggested` is the daemon's suggestion, which goes first for `auto:any`; then
+/// those that control calls online, by name.
 ///
 /// # Errors
-///
-/// One [`ResolveError`] for each way to fail. A node that is offline is no error: see [`ExitNode::online`].
+/// [`ResolveError`]. Being offline is no error: control's word is no proof.
 pub fn resolve(
     status: &Status,
-    argument: &ExitNodeArg,
-    suggestion: Option<&StableId>,
+    arg: &ExitNodeArg,
+    suggested: Option<&StableId>,
 ) -> Result<ExitNode, ResolveError> {
-    if is_self(status, argument) {
-        return Err(ResolveError::IsSelf { argument: argument.clone() });
-    }
-    if status.peers.is_empty() && status.backend_state != BackendState::Running {
+    let suffix = &status.magic_dns_suffix;
+    if status.backend_state != BackendState::Running && status.peers.is_empty() {
         return Err(ResolveError::StillStarting { state: status.backend_state.clone() });
     }
-    if *argument == ExitNodeArg::Auto {
-        return candidates(status, suggestion).into_iter().next().ok_or_else(|| not_found(status, argument));
+    let not_found = || ResolveError::NotFound { named: arg.to_string(), offered: offered(status) };
+    if *arg == ExitNodeArg::Auto {
+        let mut usable: Vec<&PeerStatus> = usable(status).collect();
+        usable.sort_by_key(|peer| (suggested != Some(&peer.id), !peer.online, short_name(peer, suffix)));
+        return usable.first().map(|peer| exit_node(peer)).ok_or_else(not_found);
     }
-    let suffix = &status.magic_dns_suffix;
-    let mut matching: Vec<&PeerStatus> =
-        status.peers.values().filter(|peer| names(argument, peer, suffix)).collect();
-    let peer = match matching.as_slice() {
-        [] => return Err(not_found(status, argument)),
-        [peer] => *peer,
-        _ => {
-            matching.sort_by(|one, other| one.id.cmp(&other.id));
-            let ids = matching.into_iter().map(|peer| peer.id.clone()).collect();
-            return Err(ResolveError::Ambiguous { argument: argument.clone(), ids });
+    if is(&status.this_node, arg, suffix) {
+        return Err(ResolveError::IsSelf { named: arg.to_string() });
+    }
+    let mut meant: Vec<&PeerStatus> = status.peers.values().filter(|peer| is(peer, arg, suffix)).collect();
+    meant.sort_by(|a, b| a.id.cmp(&b.id));
+    match meant.as_slice() {
+        [] => Err(not_found()),
+        [peer] => {
+            let (id, name) = (peer.id.clone(), short_name(peer, suffix));
+            if peer.expired {
+                Err(ResolveError::Expired { id, name })
+            } else if !peer.exit_node_option {
+                Err(ResolveError::NotOffering { id, name })
+            } else {
+                Ok(exit_node(peer))
+            }
         }
-    };
-    let (name, id) = (peer.fqdn().to_owned(), peer.id.clone());
-    if peer.expired {
-        return Err(ResolveError::Expired { name, id });
+        several => Err(ResolveError::Ambiguous {
+            named: arg.to_string(),
+            ids: several.iter().map(|peer| peer.id.clone()).collect(),
+        }),
     }
-    if !peer.exit_node_option {
-        let cause = if status.peers.values().any(|peer| peer.exit_node_option) {
-            NotOfferingCause::OthersOffer
-        } else {
-            NotOfferingCause::NobodyOffers
-        };
-        return Err(ResolveError::NotOffering { name, id, cause });
-    }
-    Ok(ExitNode::of(peer, suffix))
 }
 
-/// Returns every exit node that could be used, best first: online before offline, then the suggested one, then by name
-/// and id. The order depends on nothing else.
-pub fn candidates(status: &Status, suggestion: Option<&StableId>) -> Vec<ExitNode> {
-    let mut nodes: Vec<ExitNode> = status
-        .peers
-        .values()
-        .filter(|peer| peer.exit_node_option && !peer.expired)
-        .map(|peer| ExitNode::of(peer, &status.magic_dns_suffix))
+/// The exit nodes that there are, by name, for a message.
+pub fn offered(status: &Status) -> Vec<Offered> {
+    let mut offered: Vec<Offered> = usable(status)
+        .map(|peer| Offered { name: short_name(peer, &status.magic_dns_suffix), online: peer.online })
         .collect();
-    nodes.sort_by(|one, other| {
-        let key = |node: &ExitNode| (node.online != Online::Yes, suggestion != Some(&node.id));
-        (key(one), &one.fqdn, &one.id).cmp(&(key(other), &other.fqdn, &other.id))
-    });
-    nodes
+    offered.sort_by(|a, b| a.name.cmp(&b.name));
+    offered
 }
 
-fn not_found(status: &Status, argument: &ExitNodeArg) -> ResolveError {
-    let id_of = match argument {
-        ExitNodeArg::Name(name) => status.peer(&StableId::new(name.as_str())),
-        ExitNodeArg::Auto | ExitNodeArg::Id(_) | ExitNodeArg::Ip(_) => None,
-    };
-    ResolveError::NotFound {
-        argument: argument.clone(),
-        exit_nodes: candidates(status, None),
-        id_of: id_of.map(|peer| Box::new(ExitNode::of(peer, &status.magic_dns_suffix))),
-    }
+fn usable(status: &Status) -> impl Iterator<Item = &PeerStatus> {
+    status.peers.values().filter(|peer| peer.exit_node_option && !peer.expired)
 }
 
-fn is_self(status: &Status, argument: &ExitNodeArg) -> bool {
-    if let ExitNodeArg::Ip(address) = argument
-        && status.tailscale_ips.contains(address)
-    {
-        return true;
-    }
-    // A node that has not logged in yet has neither id nor name.
-    names(argument, &status.this_node, &status.magic_dns_suffix)
+/// A peer's name: short within this tailnet, full for one shared in from another.
+pub fn short_name(peer: &PeerStatus, suffix: &str) -> String {
+    let fqdn = peer.fqdn();
+    let short = fqdn.strip_suffix(suffix).and_then(|name| name.strip_suffix('.'));
+    short.filter(|_| !suffix.is_empty()).unwrap_or(fqdn).to_owned()
 }
 
-fn names(argument: &ExitNodeArg, peer: &PeerStatus, suffix: &str) -> bool {
-    match argument {
+/// The host name that a machine gives itself is never consulted: anyone may claim it.
+fn is(peer: &PeerStatus, arg: &ExitNodeArg, suffix: &str) -> bool {
+    match arg {
         ExitNodeArg::Auto => false,
-        ExitNodeArg::Id(id) => !peer.id.is_empty() && peer.id == *id,
-        ExitNodeArg::Ip(address) => peer.tailscale_ips.contains(address),
+        ExitNodeArg::Id(id) => !id.is_empty() && peer.id == *id,
+        ExitNodeArg::Address(address) => peer.tailscale_ips.contains(address),
         ExitNodeArg::Name(name) => {
-            let fqdn = peer.fqdn();
-            !fqdn.is_empty()
-                && (fqdn.eq_ignore_ascii_case(name)
-                    || base_name(fqdn, suffix).is_some_and(|base| base.eq_ignore_ascii_case(name)))
+            !peer.fqdn().is_empty()
+                && (peer.fqdn().eq_ignore_ascii_case(name)
+                    || short_name(peer, suffix).eq_ignore_ascii_case(name))
         }
     }
 }
 
-/// Returns the name within the tailnet; `None` for a name of another tailnet.
-fn base_name<'a>(fqdn: &'a str, suffix: &str) -> Option<&'a str> {
-    let at = fqdn.len().checked_sub(suffix.len())?;
-    if suffix.is_empty() || !fqdn.is_char_boundary(at) {
-        return None;
+fn exit_node(peer: &PeerStatus) -> ExitNode {
+    ExitNode {
+        id: peer.id.clone(),
+        fqdn: peer.fqdn().to_owned(),
+        addresses: peer.tailscale_ips.clone(),
+        online: peer.online,
     }
-    let (base, end) = fqdn.split_at(at);
-    end.eq_ignore_ascii_case(suffix).then(|| base.strip_suffix('.')).flatten().filter(|base| !base.is_empty())
 }
