@@ -60,7 +60,11 @@ impl Machine {
         let Some(snapshot) = &self.snapshot else { return false };
         if why.needs_key() && self.key == KeyGiven::No {
             let message = format!("{why}, and there is no auth key to log in with");
-            self.fail(Reason::KeyMissing, message);
+            let reason = match why {
+                Why::KeyNoLongerGood => Reason::NodeKeyExpired,
+                _ => Reason::KeyMissing,
+            };
+            self.fail(reason, message);
             return false;
         }
         let order = LoginOrder {
