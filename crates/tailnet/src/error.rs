@@ -1,94 +1,156 @@
-//! What can go wrong between us and tailscaled, told apart as far as a caller can act on it.
+//! Everything that keeps tailscaled from answering, each told apart, because each has its own remedy.
+//!
+//! tailscaled writes its refusals in four shapes (plain text, `{"Error"}`, `{"error"}`, and a 200 whose `Error` is not
+//! empty); [`crate::Client`] reads all of them into these variants.
 
 use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Why a request to the LocalAPI brought nothing.
+/// Why a request to tailscaled did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket cannot be opened. The source's kind says why: `NotFound`, the socket is missing; `ConnectionRefused`,
-    /// the daemon is down; `PermissionDenied`, we may not.
-    #[error("cannot connect to tailscaled")]
-    Connect(#[source] io::Error),
-    /// The daemon accepted and did not answer within the deadline: it is stopped, hung, or its backend is not there yet.
-    #[error("tailscaled did not answer in time")]
-    Timeout,
-    /// The daemon answered that it will not. All four shapes of its error bodies end here.
-    #[error("tailscaled refused ({status}): {message}")]
+    /// There is no socket at the path: the daemon was not started, or listens elsewhere.
+    #[error("no tailscaled socket at {}", .socket.display())]
+    SocketMissing {
+        /// Path that was tried.
+        socket: PathBuf,
+    },
+    /// The socket is there and nobody listens: the daemon is down.
+    #[error("tailscaled is not running: nobody listens on {}", .socket.display())]
     Refused {
-        /// HTTP status; 200 for `check-prefs`, which refuses in the body alone.
-        status: u16,
-        /// The daemon's words, at most 4 KiB of them.
+        /// Path that was tried.
+        socket: PathBuf,
+    },
+    /// This process may not open the socket.
+    #[error("not permitted to open {}", .socket.display())]
+    NotPermitted {
+        /// Path that was tried.
+        socket: PathBuf,
+    },
+    /// Connecting failed in another way, as on a path that is no socket.
+    #[error("cannot connect to {}", .socket.display())]
+    Connect {
+        /// Path that was tried.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The daemon did not answer in time: it is stopped, overloaded, or has no backend yet.
+    #[error("tailscaled gave no answer to {request} within {after:?}")]
+    NoAnswer {
+        /// Method and endpoint.
+        request: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// The connection ended before the answer did: the daemon went away.
+    #[error("tailscaled closed the connection during {request}")]
+    Disconnected {
+        /// Method and endpoint.
+        request: String,
+        /// What the transport said, if it said anything.
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// The daemon is up and says that its backend is not.
+    #[error("tailscaled's backend is not ready")]
+    NotReady,
+    /// The daemon refuses this process: writing needs root, the daemon's own uid, or its operator user.
+    #[error("tailscaled denied {request}: {message}")]
+    AccessDenied {
+        /// Method and endpoint.
+        request: String,
+        /// The daemon's words.
         message: String,
     },
-    /// The connection broke, or what came over it was not HTTP.
-    #[error("the connection to tailscaled broke")]
-    Io(#[source] io::Error),
+    /// A condition of the request did not hold (412).
+    #[error("tailscaled says a precondition of {request} failed: {message}")]
+    Precondition {
+        /// Method and endpoint.
+        request: String,
+        /// The daemon's words.
+        message: String,
+    },
+    /// The daemon refused these preferences.
+    #[error("tailscaled refused the preferences: {message}")]
+    PrefsRefused {
+        /// The daemon's words.
+        message: String,
+    },
+    /// Any other status than success.
+    #[error("tailscaled answered {request} with {status}: {message}")]
+    Http {
+        /// Method and endpoint.
+        request: String,
+        /// HTTP status.
+        status: u16,
+        /// The daemon's words.
+        message: String,
+    },
     /// The answer is not what this endpoint answers.
-    #[error("tailscaled's answer cannot be read")]
-    Json(#[from] serde_json::Error),
+    #[error("tailscaled's answer to {request} cannot be read: {detail}")]
+    Malformed {
+        /// Method and endpoint.
+        request: String,
+        /// What is wrong with it; never its content.
+        detail: String,
+    },
 }
 
 impl Error {
-    /// Tells whether the daemon cannot be reached at all, as against one that answers.
+    /// Returns a stable word for programs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::SocketMissing { .. } => "socket-missing",
+            Self::Refused { .. } => "daemon-down",
+            Self::NotPermitted { .. } => "socket-not-permitted",
+            Self::Connect { .. } => "socket-unusable",
+            Self::NoAnswer { .. } => "no-answer",
+            Self::Disconnected { .. } => "disconnected",
+            Self::NotReady => "backend-not-ready",
+            Self::AccessDenied { .. } => "access-denied",
+            Self::Precondition { .. } => "precondition-failed",
+            Self::PrefsRefused { .. } => "prefs-refused",
+            Self::Http { .. } => "http-error",
+            Self::Malformed { .. } => "malformed-answer",
+        }
+    }
+
+    /// Tells whether the daemon cannot be reached or does not talk, as against one that answers.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Timeout | Self::Io(_))
+        self.is_down()
+            || matches!(
+                self,
+                Self::NotPermitted { .. } | Self::Connect { .. } | Self::NoAnswer { .. } | Self::NotReady
+            )
     }
 
     /// Tells whether this is a lack of permission: of ours on the socket, or of our uid with the daemon.
     pub fn is_permission(&self) -> bool {
-        match self {
-            Self::Connect(source) => source.kind() == io::ErrorKind::PermissionDenied,
-            Self::Refused { status, .. } => *status == 403,
-            Self::Timeout | Self::Io(_) | Self::Json(_) => false,
+        matches!(self, Self::NotPermitted { .. } | Self::AccessDenied { .. })
+    }
+
+    /// Tells whether there is no daemon behind the socket at this moment.
+    pub fn is_down(&self) -> bool {
+        matches!(self, Self::SocketMissing { .. } | Self::Refused { .. } | Self::Disconnected { .. })
+    }
+
+    pub(crate) fn connecting(socket: &Path, source: io::Error) -> Self {
+        let socket = socket.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::SocketMissing { socket },
+            io::ErrorKind::ConnectionRefused => Self::Refused { socket },
+            io::ErrorKind::PermissionDenied => Self::NotPermitted { socket },
+            _ => Self::Connect { socket, source },
         }
     }
 
-    /// Reads a refusal out of an answer's body: text, `{"Error":…}`, `{"error":…}` or `{"message":…}`
-    /// (`ipn/localapi/localapi.go`, `client/local/local.go:doLocalRequestNiceError`).
-    pub(crate) fn refused(status: u16, body: &[u8]) -> Self {
-        let text = || String::from_utf8_lossy(body).trim().to_owned();
-        let message = match serde_json::from_slice::<serde_json::Value>(body) {
-            Ok(value) => ["Error", "error", "message"]
-                .iter()
-                .find_map(|field| value.get(field)?.as_str().map(str::to_owned))
-                .unwrap_or_else(text),
-            Err(_) => text(),
-        };
-        Self::Refused { status, message: shortened(message) }
-    }
-}
-
-fn shortened(mut message: String) -> String {
-    const MOST: usize = 4096;
-    if message.len() > MOST {
-        let end = (0..=MOST).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
-        message.truncate(end);
-    }
-    message
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(body: &str) -> String {
-        match Error::refused(400, body.as_bytes()) {
-            Error::Refused { message, .. } => message,
-            other => other.to_string(),
-        }
+    /// The connection ended where more was to come.
+    pub(crate) fn ended(request: &str) -> Self {
+        Self::Disconnected { request: request.to_owned(), source: None }
     }
 
-    #[test]
-    fn all_shapes_of_a_refusal_say_the_same() {
-        assert_eq!(said("prefs write access denied\n"), "prefs write access denied");
-        assert_eq!(said(r#"{"Error":"no"}"#), "no");
-        assert_eq!(said(r#"{"error":"no"}"#), "no");
-        assert_eq!(said(r#"{"message":"no"}"#), "no");
-        assert_eq!(said(r#"{"other":1}"#), r#"{"other":1}"#);
-    }
-
-    #[test]
-    fn a_long_refusal_is_cut_at_a_character() {
-        assert_eq!(said(&"ä".repeat(5000)).len(), 4096);
+    pub(crate) fn malformed(request: &str, detail: impl Into<String>) -> Self {
+        Self::Malformed { request: request.to_owned(), detail: detail.into() }
     }
 }

@@ -123,10 +123,12 @@ pub enum ResolveError {
         state: BackendState,
     },
     /// No node is meant.
-    #[error("no node of the tailnet is {named}{}", list(offered))]
+    #[error("no node of the tailnet is {named}{}{}", id_hint(id_of.as_deref()), list(offered))]
     NotFound {
         /// As it was named.
         named: String,
+        /// The node whose stable id this is: it lacks its `id:`.
+        id_of: Option<Box<ExitNode>>,
         /// The exit nodes that there are, by name.
         offered: Vec<Offered>,
     },
@@ -162,6 +164,11 @@ pub enum ResolveError {
     },
 }
 
+fn id_hint(node: Option<&ExitNode>) -> String {
+    node.map(|node| format!("; it is the stable id of {}: write id:{}", node.fqdn, node.id))
+        .unwrap_or_default()
+}
+
 fn list(offered: &[Offered]) -> String {
     if offered.is_empty() {
         return "; it offers no exit node at all".to_owned();
@@ -170,8 +177,7 @@ fn list(offered: &[Offered]) -> String {
     format!("; exit nodes: {}", names.join(", "))
 }
 
-/// Finds the node that `arg` means. `suggested` is the daemon's suggestion, which goes first for `auto:any`; then
-/// those that control calls online, by name.
+/// Finds the node that `arg` means; for `auto:any` the first of [`candidates`].
 ///
 /// # Errors
 /// [`ResolveError`]. Being offline is no error: control's word is no proof.
@@ -184,11 +190,13 @@ pub fn resolve(
     if status.backend_state != BackendState::Running && status.peers.is_empty() {
         return Err(ResolveError::StillStarting { state: status.backend_state.clone() });
     }
-    let not_found = || ResolveError::NotFound { named: arg.to_string(), offered: offered(status) };
+    let not_found = || ResolveError::NotFound {
+        named: arg.to_string(),
+        id_of: id_without_prefix(status, arg),
+        offered: offered(status),
+    };
     if *arg == ExitNodeArg::Auto {
-        let mut usable: Vec<&PeerStatus> = usable(status).collect();
-        usable.sort_by_key(|peer| (suggested != Some(&peer.id), !peer.online, short_name(peer, suffix)));
-        return usable.first().map(|peer| exit_node(peer)).ok_or_else(not_found);
+        return candidates(status, suggested).into_iter().next().ok_or_else(not_found);
     }
     if is(&status.this_node, arg, suffix) {
         return Err(ResolveError::IsSelf { named: arg.to_string() });
@@ -214,12 +222,31 @@ pub fn resolve(
     }
 }
 
+/// Every exit node that `auto:any` may mean, best first: those that control calls online, among them the one that the
+/// daemon suggests (`suggested`), then by name and id. The order depends on nothing else.
+pub fn candidates(status: &Status, suggested: Option<&StableId>) -> Vec<ExitNode> {
+    let mut usable: Vec<&PeerStatus> = usable(status).collect();
+    let suffix = &status.magic_dns_suffix;
+    usable.sort_by_cached_key(|peer| {
+        (!peer.online, suggested != Some(&peer.id), short_name(peer, suffix), peer.id.clone())
+    });
+    usable.into_iter().map(exit_node).collect()
+}
+
+/// The node whose stable id was given where a name was expected. Not taken for it: a machine may be named like an id.
+fn id_without_prefix(status: &Status, arg: &ExitNodeArg) -> Option<Box<ExitNode>> {
+    // A name has lost its case, an id has not.
+    let ExitNodeArg::Name(name) = arg else { return None };
+    let peer = status.peers.values().find(|peer| peer.id.as_str().eq_ignore_ascii_case(name))?;
+    Some(Box::new(exit_node(peer)))
+}
+
 /// The exit nodes that there are, by name, for a message.
 pub fn offered(status: &Status) -> Vec<Offered> {
     let mut offered: Vec<Offered> = usable(status)
         .map(|peer| Offered { name: short_name(peer, &status.magic_dns_suffix), online: peer.online })
         .collect();
-    offered.sort_by(|a, b| a.name.cmp(&b.name));
+    offered.sort_by(|a, b| (&a.name, !a.online).cmp(&(&b.name, !b.online)));
     offered
 }
 

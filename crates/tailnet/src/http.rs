@@ -1,102 +1,184 @@
-//! One HTTP/1.1 request over tailscaled's socket. A connection a request: the daemon is next door.
+//! One HTTP request over one connection to a unix socket, and tailscaled's refusals read from its answers.
+//!
+//! A connection serves one request and ends with it: authority is judged per connection, dropping the future is how a
+//! ping without an end is called off, and a restarted daemon is found at once.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response, header};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
 
-use crate::Error;
+use crate::error::Error;
 
-/// The only host that tailscaled accepts (`ipn/localapi/localapi.go:validHost`).
+/// The one name that tailscaled lets clients call it (`ipn/localapi/localapi.go:validHost`).
 const HOST: &str = "local-tailscaled.sock";
+/// A status of ten thousand peers takes about 15 MB; more than this is no answer.
+const ANSWER_LIMIT: usize = 64 << 20;
+/// How much of a refusal's text is kept.
+const MESSAGE_LIMIT: usize = 2048;
+/// A daemon that is stopped leaves its backlog full, and connecting then fails at once instead of waiting.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(20);
 
-/// Largest answer that is read, in bytes: a tailnet of ten thousand peers has a status of about 20 MB.
-const MOST: usize = 64 << 20;
-
-/// Sends one request and returns the answer's head; its body is still to be read.
-pub(crate) async fn send(
-    socket: &Path,
-    method: Method,
-    path: &str,
-    body: Bytes,
-) -> Result<Response<Incoming>, Error> {
-    let stream = UnixStream::connect(socket).await.map_err(Error::Connect)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    // Ends by itself when the answer has been read or dropped.
-    tokio::spawn(connection);
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::HOST, HOST)
-        .body(Full::new(body))
-        .map_err(|error| Error::Io(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    sender.send_request(request).await.map_err(broken)
+/// A request to send.
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    /// Path and query.
+    pub(crate) path: String,
+    pub(crate) body: Bytes,
 }
 
-/// Sends one request and reads the whole answer within the deadline.
-pub(crate) async fn call(
-    socket: &Path,
-    method: Method,
-    path: &str,
-    body: Bytes,
-    deadline: Duration,
-) -> Result<Bytes, Error> {
-    let answer = async {
-        let response = send(socket, method, path, body).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MOST).collect().await;
-        let body = body.map_err(|error| Error::Io(io::Error::other(error)))?.to_bytes();
-        if status.is_success() { Ok(body) } else { Err(Error::refused(status.as_u16(), &body)) }
-    };
-    tokio::time::timeout(deadline, answer).await.unwrap_or(Err(Error::Timeout))
-}
-
-/// Lines of a body that never ends.
-#[derive(Debug)]
-pub(crate) struct Lines {
-    body: Incoming,
-    pending: BytesMut,
-}
-
-impl Lines {
-    pub(crate) fn of(response: Response<Incoming>) -> Self {
-        Self { body: response.into_body(), pending: BytesMut::new() }
+impl Call {
+    pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), body: Bytes::new() }
     }
 
-    /// The next line without its end, or none at the end of the stream. Cancel-safe: what was read is kept.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        loop {
-            if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
-                let mut line = self.pending.split_to(end + 1);
-                line.truncate(end);
-                if line.iter().all(u8::is_ascii_whitespace) {
-                    continue;
-                }
-                return Ok(Some(line.freeze()));
+    pub(crate) fn body(self, body: Bytes) -> Self {
+        Self { body, ..self }
+    }
+
+    /// Returns how errors name this request: method and path, no query.
+    pub(crate) fn name(&self) -> String {
+        let path = self.path.split('?').next().unwrap_or_default();
+        format!("{} {}", self.method, path.strip_prefix("/localapi/v0/").unwrap_or(path))
+    }
+}
+
+/// An answer whose body is still to come. Dropping it closes the connection.
+pub(crate) struct Opening {
+    pub(crate) response: Response<Incoming>,
+    /// Held for its drop.
+    pub(crate) connection: Connection,
+}
+
+/// An answer, read to its end.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+/// The task that moves a connection's bytes; it ends when this is dropped.
+pub(crate) struct Connection(JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Sends a request and waits for the head of its answer. No deadline of its own.
+pub(crate) async fn open(socket: &Path, call: Call) -> Result<Opening, Error> {
+    let name = call.name();
+    let stream = connect(socket).await?;
+    // Gathered writes keep hyper from copying the body, which may hold a key, into a buffer of its own.
+    let (mut sender, connection) = http1::Builder::new()
+        .writev(true)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| disconnected(&name, error))?;
+    let connection = Connection(tokio::spawn(async move {
+        // What ends a connection early is told by the request that it carried.
+        let _ = connection.await;
+    }));
+    let mut request = Request::builder().method(call.method).uri(&call.path).header(header::HOST, HOST);
+    if !call.body.is_empty() {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    let request = request
+        .body(Full::new(call.body))
+        .map_err(|error| Error::malformed(&name, format!("the request itself: {error}")))?;
+    let response = sender.send_request(request).await.map_err(|error| failed(&name, error))?;
+    Ok(Opening { response, connection })
+}
+
+/// Sends a request and reads the whole answer within `deadline`.
+pub(crate) async fn ask(socket: &Path, call: Call, deadline: Duration) -> Result<Answer, Error> {
+    let name = call.name();
+    let work = async {
+        let Opening { response, connection } = open(socket, call).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| failed(&name, error))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > ANSWER_LIMIT {
+                return Err(Error::malformed(&name, format!("longer than {ANSWER_LIMIT} bytes")));
             }
-            if self.pending.len() > MOST {
-                return Err(Error::Io(io::Error::new(io::ErrorKind::InvalidData, "a line without end")));
+            bytes.extend_from_slice(&data);
+        }
+        drop(connection);
+        Ok(Answer { status, body: bytes.freeze() })
+    };
+    match tokio::time::timeout(deadline, work).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Error::NoAnswer { request: name, after: deadline }),
+    }
+}
+
+async fn connect(socket: &Path) -> Result<UnixStream, Error> {
+    loop {
+        match UnixStream::connect(socket).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(BACKLOG_PAUSE).await;
             }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Some(data) = frame.data_ref() {
-                        self.pending.extend_from_slice(data);
-                    }
-                }
-                Some(Err(error)) => return Err(broken(error)),
-                None => return Ok(None),
-            }
+            Err(error) => return Err(Error::connecting(socket, error)),
         }
     }
 }
 
-fn broken(error: hyper::Error) -> Error {
-    Error::Io(io::Error::other(error))
+fn failed(name: &str, error: hyper::Error) -> Error {
+    if error.is_parse() { Error::malformed(name, "not HTTP/1.1") } else { disconnected(name, error) }
+}
+
+fn disconnected(name: &str, error: hyper::Error) -> Error {
+    Error::Disconnected { request: name.to_owned(), source: Some(Box::new(error)) }
+}
+
+/// Reads a refusal: the error that an unsuccessful answer stands for.
+pub(crate) fn refusal(name: &str, status: StatusCode, body: &[u8]) -> Error {
+    let request = name.to_owned();
+    let message = message(body);
+    match status {
+        StatusCode::FORBIDDEN => Error::AccessDenied { request, message },
+        StatusCode::PRECONDITION_FAILED => Error::Precondition { request, message },
+        StatusCode::SERVICE_UNAVAILABLE if message == "backend not ready" => Error::NotReady,
+        _ => Error::Http { request, status: status.as_u16(), message },
+    }
+}
+
+/// Returns the words of a refusal, whichever of the four shapes they came in.
+pub(crate) fn message(body: &[u8]) -> String {
+    let text = error_field(body).unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
+    // One line without control characters: it goes to logs and terminals.
+    let mut line: String = text
+        .trim()
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .take(MESSAGE_LIMIT)
+        .collect();
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// Returns what `{"Error": "..."}` or `{"error": "..."}` says; `None` if the body has neither.
+pub(crate) fn error_field(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Shape {
+        #[serde(rename = "Error")]
+        upper: Option<String>,
+        #[serde(rename = "error")]
+        lower: Option<String>,
+    }
+    let shape: Shape = serde_json::from_slice(body).ok()?;
+    shape.upper.or(shape.lower)
 }

@@ -1,6 +1,5 @@
 //! tailscaled as the driver uses it: looks, changes, logins, and what its errors mean for the guard.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -71,15 +70,17 @@ impl Daemon {
     pub(super) fn unreached(&self, error: &Error) -> Option<Unreached> {
         let socket = self.socket.display();
         match error {
-            Error::Connect(source) => Some(match source.kind() {
-                io::ErrorKind::NotFound => Unreached::Missing(self.socket.clone()),
-                io::ErrorKind::PermissionDenied => {
-                    Unreached::NotPermitted(format!("the guard may not open {socket}"))
-                }
-                io::ErrorKind::ConnectionRefused => Unreached::Silent(format!("nobody listens on {socket}")),
-                _ => Unreached::Silent(format!("cannot connect to {socket}: {source}")),
-            }),
-            Error::Timeout => Some(Unreached::Silent(format!("{socket} accepts, and nobody answers"))),
+            Error::SocketMissing { .. } => Some(Unreached::Missing(self.socket.clone())),
+            Error::NotPermitted { .. } => {
+                Some(Unreached::NotPermitted(format!("the guard may not open {socket}")))
+            }
+            Error::Refused { .. } => Some(Unreached::Silent(format!("nobody listens on {socket}"))),
+            Error::Connect { source, .. } => {
+                Some(Unreached::Silent(format!("cannot connect to {socket}: {source}")))
+            }
+            Error::NoAnswer { .. } => {
+                Some(Unreached::Silent(format!("{socket} accepts, and nobody answers")))
+            }
             _ => None,
         }
     }
@@ -123,8 +124,7 @@ impl Daemon {
         if !wanted {
             return None;
         }
-        let suggestion = self.client.suggest_exit_node().await.ok()?;
-        (!suggestion.id.is_empty()).then_some(suggestion.id)
+        Some(self.client.suggest_exit_node().await.ok()??.id)
     }
 
     /// The nodes that advertise default routes and are not offered, where a configured one is among these.
@@ -136,7 +136,8 @@ impl Daemon {
         let mut advertising = Vec::new();
         for (id, address) in asked {
             let who = self.client.whois(&address.to_string()).await;
-            if who.is_ok_and(|who| who.node.host_info.routes.iter().any(|route| route.prefix_len() == 0)) {
+            let who = who.ok().flatten();
+            if who.is_some_and(|who| who.node.host_info.routes.iter().any(|route| route.prefix_len() == 0)) {
                 advertising.push(id);
             }
         }
@@ -167,19 +168,22 @@ impl Daemon {
     fn trouble(&self, error: &Error, what: &str) -> Trouble {
         let message = format!("tailscaled would not {what}: {}", with_causes(error));
         match error {
-            Error::Connect(source) if source.kind() != io::ErrorKind::PermissionDenied => Trouble::Gone,
-            Error::Connect(_) => {
+            Error::SocketMissing { .. }
+            | Error::Refused { .. }
+            | Error::Connect { .. }
+            | Error::Disconnected { .. } => Trouble::Gone,
+            Error::NotPermitted { .. } | Error::AccessDenied { .. } => {
                 Trouble::Refused(DaemonRefusal { reason: Reason::DaemonNotPermitted, message })
             }
-            Error::Timeout => Trouble::Refused(DaemonRefusal { reason: Reason::DaemonSilent, message }),
-            Error::Refused { status: 403, .. } => {
-                Trouble::Refused(DaemonRefusal { reason: Reason::DaemonNotPermitted, message })
+            Error::NoAnswer { .. } | Error::NotReady => {
+                Trouble::Refused(DaemonRefusal { reason: Reason::DaemonSilent, message })
             }
-            Error::Refused { .. } => {
+            Error::Precondition { .. }
+            | Error::PrefsRefused { .. }
+            | Error::Http { .. }
+            | Error::Malformed { .. } => {
                 Trouble::Refused(DaemonRefusal { reason: Reason::DaemonRefused, message })
             }
-            Error::Json(_) => Trouble::Refused(DaemonRefusal { reason: Reason::DaemonRefused, message }),
-            Error::Io(_) => Trouble::Gone,
         }
     }
 }

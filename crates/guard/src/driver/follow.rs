@@ -47,7 +47,7 @@ async fn reach(daemon: &Daemon, events: &mpsc::Sender<Event>) -> Watch {
         let error = match timeout(ANSWER, daemon.client().watch(wanted())).await {
             Ok(Ok(watch)) => return watch,
             Ok(Err(error)) => error,
-            Err(_) => sallyport_tailnet::Error::Timeout,
+            Err(_) => sallyport_tailnet::Error::NoAnswer { request: "the bus".to_owned(), after: ANSWER },
         };
         let how = daemon.unreached(&error).unwrap_or_else(|| {
             Unreached::Silent(format!("tailscaled's bus: {}", crate::check::with_causes(&error)))

@@ -108,13 +108,50 @@ fn each_way_to_fail_is_told_apart() {
 }
 
 #[test]
-fn auto_takes_the_suggestion_then_one_that_is_online_by_name() {
+fn an_id_without_its_prefix_is_told_what_to_write() {
+    let error = find(&two(), "nA").expect_err("not a name");
+    assert!(
+        error.to_string().contains("it is the stable id of exit-a.tail1234.ts.net: write id:nA"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_machine_named_like_an_id_is_found_by_that_name() {
+    let status = tailnet(vec![peer("nA", "exit-a.tail1234.ts.net", 1), peer("nB", "na.tail1234.ts.net", 2)]);
+    assert_eq!(find(&status, "nA"), Ok("nB".into()));
+    assert_eq!(find(&status, "id:nA"), Ok("nA".into()));
+}
+
+#[test]
+fn auto_takes_one_that_is_online_the_suggestion_first_then_by_name() {
     let mut status = two();
+    let auto = |status: &Status, suggested: Option<&str>| {
+        let suggested = suggested.map(StableId::new);
+        resolve(status, &ExitNodeArg::Auto, suggested.as_ref()).map(|node| node.id.to_string())
+    };
+    assert_eq!(auto(&status, None), Ok("nA".into()));
+    assert_eq!(auto(&status, Some("nB")), Ok("nB".into()));
     status.peers.get_mut("nodekey:0").expect("exit-a").online = false;
-    assert_eq!(find(&status, "auto:any"), Ok("nB".into()));
-    let suggested = StableId::new("nA");
-    assert_eq!(resolve(&status, &ExitNodeArg::Auto, Some(&suggested)).expect("a node").id, suggested);
-    assert!(matches!(find(&tailnet(vec![]), "auto:any"), Err(ResolveError::NotFound { .. })));
+    assert_eq!(auto(&status, None), Ok("nB".into()));
+    assert_eq!(auto(&status, Some("nA")), Ok("nB".into()), "the suggestion has gone offline since");
+    assert_eq!(auto(&status, Some("nGone")), Ok("nB".into()));
+    for peer in status.peers.values_mut() {
+        peer.online = false;
+    }
+    assert_eq!(auto(&status, None), Ok("nA".into()), "control's word is no proof");
+    assert!(matches!(auto(&tailnet(vec![]), None), Err(ResolveError::NotFound { .. })));
+}
+
+#[test]
+fn a_node_without_a_name_is_never_meant() {
+    let mut nameless = peer("nA", "", 7);
+    nameless.dns_name = String::new();
+    let mut status = tailnet(vec![nameless]);
+    status.magic_dns_suffix = String::new();
+    status.this_node = PeerStatus::default();
+    assert!(matches!(find(&status, "exit-a"), Err(ResolveError::NotFound { .. })));
+    assert_eq!(find(&status, "id:nA"), Ok("nA".into()));
 }
 
 #[test]
@@ -130,6 +167,50 @@ proptest! {
         if let Ok(arg) = text.parse::<ExitNodeArg>() {
             prop_assert_eq!(arg.to_string().parse::<ExitNodeArg>(), Ok(arg.clone()));
             let _ = resolve(&two(), &arg, None);
+        }
+    }
+}
+
+/// Names, ids and flags from pools so small that they collide.
+fn any_status() -> impl Strategy<Value = Status> {
+    let one = (0..4u8, 0..4u8, any::<[bool; 3]>()).prop_map(|(id, name, [online, offers, expired])| {
+        let mut peer = peer(&format!("n{id}"), &format!("exit-{name}.tail1234.ts.net"), 20 + id);
+        (peer.online, peer.exit_node_option, peer.expired) = (online, offers, expired);
+        peer
+    });
+    // Ids are unique; names need not be.
+    prop::collection::vec(one, 0..6).prop_map(|mut peers| {
+        peers.sort_by(|one, other| one.id.cmp(&other.id));
+        peers.dedup_by(|one, other| one.id == other.id);
+        tailnet(peers)
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_resolved_exists_offers_itself_and_has_not_expired(
+        status in any_status(),
+        text in "(auto:any|id:n[0-4]|(exit|EXIT)-[0-4](\\.tail1234\\.ts\\.net\\.?)?|100\\.64\\.0\\.2[0-4])",
+        suggested in prop::option::of("n[0-4]"),
+    ) {
+        let arg: ExitNodeArg = text.parse().expect("an argument");
+        let suggested = suggested.map(StableId::new);
+        if let Ok(node) = resolve(&status, &arg, suggested.as_ref()) {
+            let same = |peer: &&PeerStatus| peer.id == node.id && peer.fqdn() == node.fqdn;
+            prop_assert!(status.peers.values().filter(same).any(|peer| peer.exit_node_option && !peer.expired));
+        }
+    }
+
+    #[test]
+    fn the_order_in_which_peers_are_told_never_matters(status in any_status(), suggested in prop::option::of("n[0-4]")) {
+        let mut turned = status.clone();
+        turned.peers =
+            status.peers.values().rev().enumerate().map(|(n, peer)| (format!("nodekey:{n}"), peer.clone())).collect();
+        let suggested = suggested.map(StableId::new);
+        prop_assert_eq!(candidates(&status, suggested.as_ref()), candidates(&turned, suggested.as_ref()));
+        for text in ["exit-0", "exit-1", "id:n2", "100.64.0.23"] {
+            let arg = text.parse().expect("an argument");
+            prop_assert_eq!(resolve(&status, &arg, None), resolve(&turned, &arg, None));
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::misc::MapNode;
 use super::prefs::Prefs;
-use super::status::{BackendState, StableId};
+use super::status::{BackendState, StableId, Status};
 use super::zero_if_null;
 
 /// One line of the bus.
@@ -35,6 +35,9 @@ pub struct Notify {
     /// The new preferences.
     #[serde(rename = "Prefs")]
     pub prefs: Option<Box<Prefs>>,
+    /// The daemon's status as the watch began, if that was asked for.
+    #[serde(rename = "InitialStatus")]
+    pub initial_status: Option<Box<Status>>,
     /// A whole network map came (its content is not kept).
     #[serde(rename = "NetMap", deserialize_with = "present")]
     pub net_map: bool,

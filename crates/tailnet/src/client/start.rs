@@ -1,0 +1,68 @@
+//! The body of `start`, the one request that holds a secret: written once, into memory that is wiped.
+
+use std::io;
+
+use bytes::Bytes;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use super::StartOptions;
+use crate::error::Error;
+use crate::wire::prefs::Prefs;
+
+/// `ipn/backend.go:Options`.
+#[derive(Serialize)]
+struct Options<'a> {
+    #[serde(rename = "UpdatePrefs", skip_serializing_if = "Option::is_none")]
+    prefs: Option<Prefs>,
+    #[serde(rename = "AuthKey", skip_serializing_if = "Option::is_none")]
+    auth_key: Option<&'a str>,
+}
+
+/// Counts what would be written.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes the body into one allocation that never grows, so that no stray copy of the key is left behind.
+pub(super) fn body(options: &StartOptions) -> Result<Bytes, Error> {
+    let options = Options {
+        prefs: options.update_prefs.clone().map(without_identity),
+        auth_key: options.auth_key.as_ref().map(|key| key.expose_secret()),
+    };
+    // What serde says of a value may quote it.
+    let unwritable = |_| Error::malformed("POST start", "the request itself cannot be written");
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, &options).map_err(unwritable)?;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(length.0));
+    serde_json::to_writer(&mut *bytes, &options).map_err(unwritable)?;
+    Ok(Bytes::from_owner(bytes))
+}
+
+/// Leaves the persisted identity out: the daemon has it, and would take ours for a new one.
+fn without_identity(mut prefs: Prefs) -> Prefs {
+    prefs.rest.remove("Config");
+    prefs
+}
+
+/// Cuts the key out of an error, should the daemon have quoted it.
+pub(super) fn without_key(error: Error, key: Option<&SecretString>) -> Error {
+    let Some(key) = key.map(|key| key.expose_secret()).filter(|key| !key.is_empty()) else { return error };
+    let clean = |message: String| message.replace(key, "[auth key]");
+    match error {
+        Error::Http { request, status, message } => Error::Http { request, status, message: clean(message) },
+        Error::AccessDenied { request, message } => Error::AccessDenied { request, message: clean(message) },
+        Error::Precondition { request, message } => Error::Precondition { request, message: clean(message) },
+        other => other,
+    }
+}
