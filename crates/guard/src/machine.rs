@@ -38,6 +38,11 @@ pub use effect::{
 const PING_PATIENCE: Duration = Duration::from_secs(6);
 /// How long one may stay silent that the control server calls offline.
 const PING_PATIENCE_OFFLINE: Duration = Duration::from_secs(2);
+/// How long any may stay silent after the control server was away: an exit node that lost it too hears of this node
+/// only once it has come back to it, which takes tailscaled up to about 8 s after an outage of 40.
+const PING_PATIENCE_AFTER_OUTAGE: Duration = Duration::from_secs(20);
+/// A login that takes longer met a control server that was away.
+const PROMPT_LOGIN: Duration = Duration::from_secs(3);
 /// How long news from the control server may still change what a name means, after a login.
 const SETTLE: Duration = Duration::from_millis(2500);
 /// How long tailscaled may take to show a selected exit node as selected.
@@ -72,6 +77,8 @@ pub struct Machine {
     patching: Option<Ticket>,
     /// Since when the network map is known, if a login brought it: news may still come.
     in_since: Option<Instant>,
+    /// Whether the control server answered late, so that others may be late as well.
+    after_outage: bool,
     round: Round,
     state_file: StateFile,
     out_of_time: bool,
@@ -199,6 +206,7 @@ impl Machine {
             next_read: None,
             patching: None,
             in_since: None,
+            after_outage: false,
             round: Round::default(),
             state_file: StateFile::Perhaps,
             out_of_time: false,

@@ -7,8 +7,8 @@ use sallyport_tailnet::BackendState;
 use sallyport_tailnet::exit_node::short_name;
 
 use super::{
-    BREAK_PATIENCE, DaemonRefusal, Effect, KeyGiven, LoggingIn, LoginOrder, Machine, REREAD, Sent, State,
-    Ticket, judge,
+    BREAK_PATIENCE, DaemonRefusal, Effect, KeyGiven, LoggingIn, LoginOrder, Machine, PROMPT_LOGIN, REREAD,
+    Sent, State, Ticket, judge,
 };
 use crate::events::{Notice, Step};
 use crate::login::{self, Need, Refusal, Why};
@@ -152,6 +152,7 @@ impl Machine {
             return;
         }
         let by_login = login.sent != Sent::Unneeded;
+        self.after_outage = by_login && now >= login.sent_at + PROMPT_LOGIN;
         self.tell(Notice::LoggedIn {
             name: short_name(&status.this_node, &status.magic_dns_suffix),
             addresses: status.tailscale_ips.clone(),

@@ -498,6 +498,23 @@ fn a_control_server_that_comes_back_late_is_waited_for() {
 }
 
 #[test]
+fn after_an_outage_of_the_control_server_an_exit_node_has_time_to_come_back_too() {
+    for (outage, answers_after, ready) in [(40, 15, true), (0, 15, false)] {
+        let mut daemon = Daemon::fresh();
+        let mut play = on(&mut daemon, &[PRIMARY]);
+        play.log_in(&mut daemon);
+        play.settle(&mut daemon);
+        play.pass(seconds(outage));
+        daemon.join(&["exit-a"]);
+        daemon.peer_mut("exit-a").online = false;
+        play.hear(Event::News(News::Changed));
+        play.settle(&mut daemon);
+        play.pass(seconds(answers_after));
+        assert_eq!(play.outcome.is_none(), ready, "{:?}", play.outcome);
+    }
+}
+
+#[test]
 fn a_node_that_nobody_approved_is_called_that() {
     let mut daemon = Daemon::fresh();
     let mut play = on(&mut daemon, &[PRIMARY]);

@@ -5,8 +5,8 @@ use std::time::Instant;
 use sallyport_tailnet::{BackendState, ExitNodeArg, MaskedPrefs, Prefs, StableId};
 
 use super::{
-    DaemonRefusal, Effect, Machine, OPENING_RESERVE, PING_PATIENCE, PING_PATIENCE_OFFLINE, Round, SETTLE,
-    Stage, State, Ticket, VERIFY_PATIENCE, Work, judge,
+    DaemonRefusal, Effect, Machine, OPENING_RESERVE, PING_PATIENCE, PING_PATIENCE_AFTER_OUTAGE,
+    PING_PATIENCE_OFFLINE, Round, SETTLE, Stage, State, Ticket, VERIFY_PATIENCE, Work, judge,
 };
 use crate::events::{Notice, Step, Warning};
 use crate::exit_node::{self, Candidate, Found, MoreNews};
@@ -136,7 +136,11 @@ impl Machine {
             self.effects.push(Effect::Ping { id: candidate.id.clone(), address: candidate.address });
             return self.prove(Work::Exit(candidate), now);
         }
-        let patience = if candidate.online { PING_PATIENCE } else { PING_PATIENCE_OFFLINE };
+        let patience = match (self.after_outage, candidate.online) {
+            (true, _) => PING_PATIENCE_AFTER_OUTAGE,
+            (false, true) => PING_PATIENCE,
+            (false, false) => PING_PATIENCE_OFFLINE,
+        };
         self.effects.push(Effect::Ping { id: candidate.id.clone(), address: candidate.address });
         self.wait_for(Step::Ping, format!("waiting for {} to answer", candidate.name));
         self.work_on(Work::Exit(candidate), Stage::Pinging, share.min(now + patience));
