@@ -8,65 +8,65 @@ use serde::Serialize;
 
 /// A whole benchmark.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// The benchmark's name.
-    pub name: String,
+    pub(crate) name: String,
     /// The commit it ran on, with `-dirty` where the tree had changes.
-    pub commit: String,
+    pub(crate) commit: String,
     /// Processor, cores, kernel.
-    pub machine: String,
+    pub(crate) machine: String,
     /// The command that prints the same again.
-    pub command: String,
+    pub(crate) command: String,
     /// One entry a case.
-    pub cases: Vec<Case>,
+    pub(crate) cases: Vec<Case>,
 }
 
 /// One case.
 #[derive(Debug, Serialize)]
-pub struct Case {
+pub(crate) struct Case {
     /// What was done.
-    pub case: String,
+    pub(crate) case: String,
     /// How often, each side.
-    pub runs: usize,
+    pub(crate) runs: usize,
     /// The unit of every figure but the ratios.
-    pub unit: String,
+    pub(crate) unit: String,
     /// Our figures.
-    pub ours: Quantiles,
+    pub(crate) ours: Quantiles,
     /// The peers' figures, by name.
-    pub peers: BTreeMap<String, Quantiles>,
+    pub(crate) peers: BTreeMap<String, Quantiles>,
     /// Ours over peer, by peer's name.
-    pub ratio: BTreeMap<String, Ratio>,
+    pub(crate) ratio: BTreeMap<String, Ratio>,
     /// What is to be met, in words.
-    pub target: String,
+    pub(crate) target: String,
     /// Whether it was.
-    pub met: bool,
+    pub(crate) met: bool,
 }
 
 /// Quantiles of a sample (nearest rank).
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Quantiles {
+pub(crate) struct Quantiles {
     /// Median.
-    pub p50: f64,
+    pub(crate) p50: f64,
     /// 95th percentile.
-    pub p95: f64,
+    pub(crate) p95: f64,
     /// 99th percentile.
-    pub p99: f64,
+    pub(crate) p99: f64,
     /// Largest.
-    pub max: f64,
+    pub(crate) max: f64,
 }
 
 /// Ours over peer.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Ratio {
+pub(crate) struct Ratio {
     /// Of the medians.
-    pub p50: f64,
+    pub(crate) p50: f64,
     /// Of the 95th percentiles.
-    pub p95: f64,
+    pub(crate) p95: f64,
 }
 
 impl Quantiles {
     /// Quantiles of a non-empty sample.
-    pub fn of(sample: &[f64]) -> Self {
+    pub(crate) fn of(sample: &[f64]) -> Self {
         let mut sorted = sample.to_vec();
         sorted.sort_by(f64::total_cmp);
         // Nearest rank in whole numbers: a percentage of the count, rounded up, at least one.
@@ -75,22 +75,31 @@ impl Quantiles {
     }
 
     /// Ours over `peer`.
-    pub fn over(&self, peer: &Self) -> Ratio {
+    pub(crate) fn over(&self, peer: &Self) -> Ratio {
         Ratio { p50: self.p50 / peer.p50, p95: self.p95 / peer.p95 }
     }
 }
 
 impl Report {
     /// An empty report of the commit and machine that this runs on.
-    pub fn new(name: &str, command: &str) -> Self {
-        Self { name: name.into(), commit: commit(), machine: machine(), command: command.into(), cases: Vec::new() }
+    pub(crate) fn new(name: &str, command: &str) -> Self {
+        Self {
+            name: name.into(),
+            commit: commit(),
+            machine: machine(),
+            command: command.into(),
+            cases: Vec::new(),
+        }
     }
 
     /// Prints a line a case and writes `target/bench/NAME.json`. Returns whether every target was met.
-    pub fn finish(self) -> std::io::Result<bool> {
+    pub(crate) fn finish(self) -> std::io::Result<bool> {
         for case in &self.cases {
-            let ratios: Vec<String> =
-                case.ratio.iter().map(|(peer, ratio)| format!("{peer}: p50 {:.2}x p95 {:.2}x", ratio.p50, ratio.p95)).collect();
+            let ratios: Vec<String> = case
+                .ratio
+                .iter()
+                .map(|(peer, ratio)| format!("{peer}: p50 {:.2}x p95 {:.2}x", ratio.p50, ratio.p95))
+                .collect();
             println!(
                 "{} | n={} | p50 {:.1} p95 {:.1} p99 {:.1} max {:.1} {} | {} | {} | {}",
                 case.case,
@@ -109,14 +118,14 @@ impl Report {
         std::fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}.json", self.name));
         std::fs::write(&path, serde_json::to_string_pretty(&self).map_err(std::io::Error::other)?)?;
-        println!("written: {}", path.display());
+        println!("written: target/bench/{}.json", self.name);
         Ok(self.cases.iter().all(|case| case.met))
     }
 }
 
 fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from)
+    // Cargo runs a benchmark in its package's folder, crates/NAME.
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("../../target"), PathBuf::from)
 }
 
 fn output(program: &str, args: &[&str]) -> String {
