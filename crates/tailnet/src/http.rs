@@ -182,3 +182,50 @@ pub(crate) fn error_field(body: &[u8]) -> Option<String> {
     let shape: Shape = serde_json::from_slice(body).ok()?;
     shape.upper.or(shape.lower)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn all_shapes_of_a_refusal_say_the_same() {
+        for body in ["no exit\n", r#"{"Error":"no exit"}"#, r#"{"error":"no exit"}"#, " no exit "] {
+            assert_eq!(message(body.as_bytes()), "no exit", "{body}");
+        }
+        assert_eq!(message(br#"{"other":1}"#), r#"{"other":1}"#);
+        assert_eq!(message(b""), "");
+    }
+
+    #[test]
+    fn each_status_is_told_apart() {
+        let refused = |status: u16, body: &str| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            refusal("GET status", status, body.as_bytes()).reason()
+        };
+        assert_eq!(refused(403, "prefs write access denied"), "access-denied");
+        assert_eq!(refused(403, "invalid localapi request"), "access-denied");
+        assert_eq!(refused(412, "etag"), "precondition-failed");
+        assert_eq!(refused(503, r#"{"error":"backend not ready"}"#), "backend-not-ready");
+        assert_eq!(refused(503, "busy"), "http-error");
+        assert_eq!(refused(404, "404 page not found"), "http-error");
+        assert_eq!(refused(500, r#"{"error":"no preferred DERP, try again later"}"#), "http-error");
+    }
+
+    #[test]
+    fn errors_name_an_endpoint_without_its_query() {
+        let call = Call::new(Method::POST, "/localapi/v0/ping?ip=100.64.0.1&type=disco");
+        assert_eq!(call.name(), "POST ping");
+        assert_eq!(Call::new(Method::GET, "/server-status?wait=true").name(), "GET /server-status");
+    }
+
+    proptest! {
+        #[test]
+        fn a_refusal_is_one_short_line_whatever_came(body in prop::collection::vec(any::<u8>(), 0..5000)) {
+            let said = message(&body);
+            prop_assert!(!said.chars().any(char::is_control));
+            prop_assert!(said.chars().count() <= MESSAGE_LIMIT);
+        }
+    }
+}

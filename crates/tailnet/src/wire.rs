@@ -30,3 +30,6 @@ where
         Some(text) => text.parse().map(Some).map_err(serde::de::Error::custom),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,3 +66,46 @@ pub(super) fn without_key(error: Error, key: Option<&SecretString>) -> Error {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn keyed() -> StartOptions {
+        let mut prefs = Prefs { hostname: "worker".into(), ..Prefs::fresh() };
+        prefs.rest.insert("Config".into(), json!({ "PrivateNodeKey": "privkey:00" }));
+        prefs.rest.insert("FromTheFuture".into(), json!({ "kept": [1, 2] }));
+        StartOptions { update_prefs: Some(prefs), auth_key: Some("tskey-auth-canary".into()) }
+    }
+
+    #[test]
+    fn the_body_carries_key_and_preferences_but_no_identity() {
+        let body: Value = serde_json::from_slice(&body(&keyed()).expect("a body")).expect("json");
+        assert_eq!(body["AuthKey"], "tskey-auth-canary");
+        assert_eq!(body["UpdatePrefs"]["Hostname"], "worker");
+        assert_eq!(body["UpdatePrefs"]["FromTheFuture"], json!({ "kept": [1, 2] }));
+        assert_eq!(body["UpdatePrefs"].get("Config"), None);
+    }
+
+    #[test]
+    fn nothing_given_is_nothing_sent() {
+        assert_eq!(body(&StartOptions::default()).expect("a body"), "{}");
+    }
+
+    #[test]
+    fn a_key_that_the_daemon_quotes_is_cut_out() {
+        let key = SecretString::from("tskey-auth-canary");
+        let quoted = || Error::Http {
+            request: "POST start".into(),
+            status: 500,
+            message: "bad key tskey-auth-canary, tskey-auth-canary".into(),
+        };
+        let said = without_key(quoted(), Some(&key));
+        assert!(said.to_string().ends_with("bad key [auth key], [auth key]"), "{said}");
+        assert!(!format!("{said:?} {:?}", keyed()).contains("canary"));
+        let empty = SecretString::from("");
+        assert!(without_key(quoted(), Some(&empty)).to_string().contains("bad key tskey"));
+    }
+}

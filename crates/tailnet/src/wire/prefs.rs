@@ -94,12 +94,17 @@ pub struct Prefs {
 }
 
 impl Prefs {
-    /// Returns what a new daemon starts from on Linux (`ipn/prefs.go:NewPrefs`).
+    /// Returns the defaults on Linux that a first login builds on (`ipn/prefs.go:NewPrefs`). Unlike a new daemon's own
+    /// preferences they are not logged out.
     pub fn fresh() -> Self {
+        let auto_update = serde_json::json!({ "Check": true, "Apply": null });
         Self {
             accept_dns: true,
             netfilter_mode: 2,
-            rest: BTreeMap::from([("NoStatefulFiltering".to_owned(), Value::Bool(true))]),
+            rest: BTreeMap::from([
+                ("AutoUpdate".to_owned(), auto_update),
+                ("NoStatefulFiltering".to_owned(), Value::Bool(true)),
+            ]),
             ..Self::default()
         }
     }
