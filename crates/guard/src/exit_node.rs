@@ -68,13 +68,13 @@ pub(crate) fn find(snapshot: &Snapshot, arg: &ExitNodeArg) -> Found {
     }
 }
 
-/// The suggested node first, then those called online, by name.
+/// Those called online first, the suggested one first among them, then by name.
 fn find_any(snapshot: &Snapshot, arg: &ExitNodeArg) -> Found {
     let status = &snapshot.status;
     let offering = status.peers.values().filter(|peer| peer.exit_node_option && !peer.expired);
     let mut nodes: Vec<_> = offering.filter_map(|peer| candidate(arg, peer, status)).collect();
     nodes.sort_by(|a, b| {
-        let rank = |node: &Candidate| (snapshot.suggested.as_ref() != Some(&node.id), !node.online);
+        let rank = |node: &Candidate| (!node.online, snapshot.suggested.as_ref() != Some(&node.id));
         rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
     });
     nodes.truncate(MAX_AUTO);

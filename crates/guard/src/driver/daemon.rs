@@ -74,6 +74,7 @@ impl Daemon {
             Error::NotPermitted { .. } => {
                 Some(Unreached::NotPermitted(format!("the guard may not open {socket}")))
             }
+            Error::AccessDenied { .. } => Some(Unreached::NotPermitted(with_causes(error))),
             Error::Refused { .. } => Some(Unreached::Silent(format!("nobody listens on {socket}"))),
             Error::Connect { source, .. } => {
                 Some(Unreached::Silent(format!("cannot connect to {socket}: {source}")))

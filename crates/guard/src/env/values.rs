@@ -308,15 +308,15 @@ pub(super) fn login_server(text: &str) -> Result<String, String> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
+/// A host name as tailscaled takes it; what a DNS label may not hold it replaces itself.
 pub(super) fn hostname(text: &str) -> Result<String, String> {
     let fits = (1..=63).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-');
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric());
     if fits {
         Ok(text.to_owned())
     } else {
-        Err(format!("{text:?} is no host name: letters, digits and inner hyphens, 63 at most"))
+        Err(format!("{text:?} is no host name: letters, digits, hyphens, dots and underscores, 63 at most"))
     }
 }
 
