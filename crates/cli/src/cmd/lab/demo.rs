@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::report::Failure;
@@ -160,7 +160,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn demo(lab: &Lab, args: &Args) -> Result<ExitCode> {
     let mut talk = anstream::stderr();
-    writeln!(talk, "raising the lab `{}`: real tailscaleds, a control server, a fake Internet ...", lab.name)?;
+    writeln!(
+        talk,
+        "raising the lab `{}`: real tailscaleds, a control server, a fake Internet ...",
+        lab.name
+    )?;
     let began = Instant::now();
     lab.verb(["up", "--detach"])?;
     let down = TakeDown(lab);
@@ -186,11 +190,17 @@ fn demo(lab: &Lab, args: &Args) -> Result<ExitCode> {
             std::fs::create_dir_all(folder)?;
         }
         let json = serde_json::json!({ "rows": outcomes, "seconds": began.elapsed().as_secs_f64() });
-        std::fs::write(path, serde_json::to_string_pretty(&json)?).with_context(|| format!("write {}", path.display()))?;
+        std::fs::write(path, serde_json::to_string_pretty(&json)?)
+            .with_context(|| format!("write {}", path.display()))?;
         writeln!(out, "\nThe same as JSON: {}", path.display())?;
     }
     let wrong = outcomes.iter().filter(|outcome| !outcome.as_expected).count();
-    writeln!(out, "\n{} rows as expected, {wrong} not, {:.0} s", outcomes.len() - wrong, began.elapsed().as_secs_f64())?;
+    writeln!(
+        out,
+        "\n{} rows as expected, {wrong} not, {:.0} s",
+        outcomes.len() - wrong,
+        began.elapsed().as_secs_f64()
+    )?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -207,7 +217,8 @@ fn attempt(lab: &Lab, row: &Row) -> Result<(Outcome, Option<String>)> {
 
     let (mut seen_as, mut selected, mut state) = (None, None, None);
     let outcome = if code == 0 {
-        let worker = lab.in_worker(&[], ["curl", "-sS", "-4", "--max-time", "10", "http://echo.lab.example/"])?;
+        let worker =
+            lab.in_worker(&[], ["curl", "-sS", "-4", "--max-time", "10", "http://echo.lab.example/"])?;
         ensure!(worker.status.success(), "the worker could not ask who it is: {}", text(&worker.stderr));
         seen_as = Some(text(&worker.stdout));
         let file = lab.in_worker(&[], ["sh", "-c", "cat \"$TS_GUARD_STATE_FILE\""])?;
@@ -223,7 +234,9 @@ fn attempt(lab: &Lab, row: &Row) -> Result<(Outcome, Option<String>)> {
         Expected::Starts { seen_as: address, selected: name } => {
             code == 0 && seen_as.as_deref() == Some(address) && selected.as_deref() == Some(name)
         }
-        Expected::Refused { code: expected, reason } => code == expected && outcome == format!("refused: {reason}"),
+        Expected::Refused { code: expected, reason } => {
+            code == expected && outcome == format!("refused: {reason}")
+        }
     };
     let outcome = Outcome {
         goal: row.goal,
@@ -296,7 +309,8 @@ fn text(bytes: &[u8]) -> String {
 /// The reason word of the guard's last JSON event.
 fn reason(guard: &Output) -> Option<String> {
     let events = String::from_utf8_lossy(&guard.stdout);
-    let mut parsed = events.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut parsed =
+        events.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     parsed.find_map(|event| event["reason"].as_str().map(str::to_owned))
 }
 
@@ -312,15 +326,18 @@ fn configured(environment: &[(&str, &str)]) -> String {
     environment.iter().map(|(name, value)| format!("{}={value}", short(name))).collect::<Vec<_>>().join(" ")
 }
 
+/// Columns of the table: it fits a terminal's, a page's and a log's line.
+const WIDTH: u16 = 118;
+
 fn table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["goal", "configured", "broken", "outcome", "the world saw", "s", ""]);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    table.set_header(["GOAL", "CONFIGURED", "OUTCOME", "THE WORLD SAW", "SECONDS", ""]);
     for row in outcomes {
         table.add_row([
             row.goal,
-            &row.configured,
-            &row.broken,
+            // One variable a line: a cell is broken nowhere else.
+            &row.configured.replace(' ', "\n"),
             &row.outcome,
             row.seen_as.as_deref().unwrap_or("-"),
             &format!("{:.1}", row.seconds),
