@@ -8,18 +8,12 @@
 //! - every failure ends with no state file, and never clears the exit node: only fail-open does, spelled out;
 //! - before the first change the state file is gone.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use sallyport_tailnet::{ExitNodeArg, StableId};
-
-use crate::address::PerFamily;
-use crate::check::Learned;
 use crate::env::{self, Config};
-use crate::events::{Attempt, Failure, Notice, Ready, Step, Warning};
-use crate::exit_node::Candidate;
-use crate::login::{self, Why};
-use crate::probe::Crossing;
+use crate::events::{Failure, Notice, Step, Warning};
+use crate::login;
 use crate::reason::Reason;
 
 mod effect;
@@ -27,8 +21,11 @@ mod judge;
 mod logging_in;
 mod outcome;
 mod proving;
+mod state;
 mod telling;
 mod working;
+
+use state::{LoggingIn, Proof, Round, Sent, Stage, State, StateFile, Work};
 
 pub use effect::{
     DaemonRefusal, Effect, Event, Exposure, KeyGiven, LoginOrder, News, Outcome, Snapshot, Ticket, Unreached,
@@ -85,108 +82,6 @@ pub struct Machine {
     told: BTreeSet<Warning>,
     last_waiting: Option<(Step, String)>,
     effects: Vec<Effect>,
-}
-
-/// Whether a state file of an earlier run may still lie there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StateFile {
-    Perhaps,
-    Gone,
-}
-
-#[derive(Debug)]
-enum State {
-    New,
-    /// tailscaled is not reached yet, or again.
-    Reaching {
-        since: Instant,
-        last: Option<Unreached>,
-        lost: bool,
-    },
-    /// The node is not in the tailnet yet.
-    LoggingIn(LoggingIn),
-    /// The node is in; a route is being established.
-    Working {
-        work: Work,
-        stage: Stage,
-        until: Instant,
-    },
-    /// The state file is being written.
-    Recording {
-        ready: Box<Ready>,
-    },
-    Ended,
-}
-
-#[derive(Debug)]
-struct LoggingIn {
-    why: Option<Why>,
-    sent: Sent,
-    /// When the login was handed over.
-    sent_at: Instant,
-    /// Whether the daemon was seen without its poll of the control server since: what is seen after that is new.
-    saw_break: bool,
-    /// Since when the daemon is up with tags that are not those asked for.
-    wrong_tags_since: Option<Instant>,
-    refusal: Option<String>,
-    complaint: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
-    /// No login is necessary.
-    Unneeded,
-    UnderWay(Ticket),
-    Done,
-}
-
-/// What is being established.
-#[derive(Clone, Debug)]
-enum Work {
-    /// The normal route: no exit node is configured.
-    Normal,
-    /// The normal route, because every exit node failed and that is allowed.
-    FailOpen,
-    /// A name whose node is not there yet.
-    Name(ExitNodeArg),
-    /// An exit node.
-    Exit(Candidate),
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Waiting for news that would make a name good.
-    Settling(Attempt),
-    /// Waiting for an answer to a ping.
-    Pinging,
-    /// A change of preferences is under way or waited for.
-    Selecting,
-    /// Waiting for tailscaled to show it.
-    Verifying,
-    /// Probe and check are under way.
-    Proving(Box<Proof>),
-    /// Everything is proved; one last look that it still is so.
-    Confirming(Box<Proof>),
-}
-
-/// What was proved.
-#[derive(Clone, Debug, Default)]
-struct Proof {
-    ticket: Ticket,
-    /// Whether the exit node answered a ping while it was already selected.
-    ponged: bool,
-    crossed: Option<PerFamily<Option<Crossing>>>,
-    learned: Option<PerFamily<Option<Learned>>>,
-}
-
-/// One pass over the exit nodes.
-#[derive(Debug, Default)]
-struct Round {
-    queue: VecDeque<Work>,
-    tried: BTreeSet<StableId>,
-    /// Those that answered a ping.
-    ponged: BTreeSet<StableId>,
-    attempts: Vec<Attempt>,
 }
 
 impl Machine {

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use sallyport_tailnet::{BackendState, MaskedPrefs, PeerStatus, Prefs, StableId, Status};
 
 use super::*;
-use crate::address::Family;
-use crate::check::{Miss, Sighting};
+use crate::address::{Family, PerFamily};
+use crate::check::{Learned, Miss, Sighting};
 use crate::env::Environment;
+use crate::events::Ready;
+use crate::probe::Crossing;
 
 pub(crate) fn config(variables: &[(&str, &str)]) -> Config {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value)));

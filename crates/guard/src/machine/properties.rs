@@ -2,12 +2,14 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use sallyport_tailnet::MaskedPrefs;
+use sallyport_tailnet::{MaskedPrefs, StableId};
 
 use super::play::{Daemon, Play, crossing, learned};
 use super::*;
-use crate::address::Family;
+use crate::address::{Family, PerFamily};
+use crate::check::Learned;
 use crate::env;
+use crate::events::Ready;
 
 const NAMES: [&str; 4] = ["exit-a", "exit-b", "exit-c", "exit-d"];
 

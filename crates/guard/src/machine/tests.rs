@@ -1,6 +1,6 @@
 //! Every path of the flow chart, told with a daemon in memory.
 
-use sallyport_tailnet::BackendState;
+use sallyport_tailnet::{BackendState, StableId};
 
 use super::play::{Daemon, Play};
 use super::*;
