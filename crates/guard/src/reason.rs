@@ -172,6 +172,15 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_lists_every_word_with_its_exit_code() {
+        let page = include_str!("../../../docs/guard.md");
+        for reason in Reason::ALL {
+            let row = format!("| `{}` | {} |", reason.word(), reason.exit_code());
+            assert!(page.contains(&row), "docs/guard.md has no row {row}");
+        }
+    }
+
+    #[test]
     fn words_are_kebab_case_and_codes_are_those_of_the_table() {
         for reason in Reason::ALL {
             assert!(reason.word().bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{reason}");

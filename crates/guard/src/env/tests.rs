@@ -305,3 +305,16 @@ fn a_value_that_is_no_text_is_a_mistake() {
     let mistakes = Config::from_environment(Environment::new(variables, None)).expect_err("not UTF-8");
     assert_eq!(mistakes.list().len(), 1);
 }
+
+#[test]
+fn the_documentation_lists_every_variable_and_its_defaults() {
+    let page = include_str!("../../../../docs/guard.md");
+    for name in ALL {
+        assert!(page.contains(&format!("| `{name}` |")), "docs/guard.md has no row for {name}");
+    }
+    for default in [DEFAULT_CHECK_URLS, DEFAULT_PROBE_TARGETS, DEFAULT_RESOLVERS] {
+        for value in default.split(',') {
+            assert!(page.contains(&format!("`{value}`")), "docs/guard.md does not name {value}");
+        }
+    }
+}
