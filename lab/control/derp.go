@@ -114,7 +114,7 @@ func (r *Relay) closePackets() {
 }
 
 // Close ends every relayed connection.
-func (r *Relay) Close() {
+func (r *Relay) Close() error {
 	r.closePackets()
-	r.derp.Close()
+	return r.derp.Close()
 }

@@ -184,32 +184,63 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	var open []io.Closer
+	started := false
+	defer func() {
+		if !started {
+			for _, c := range open {
+				c.Close()
+			}
+		}
+	}()
+	listeners, err := listenPublic(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, ln := range listeners {
+		open = append(open, ln)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	relay, err := StartRelay(ctx, state.DERPKey, cfg, listeners[0].Addr().(*net.TCPAddr).Port)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	open = append(open, relay)
+	admin, err := listenAdmin(cfg.AdminSocket)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	started = true
+	s := newServer(ctx, cancel, cfg, NewTailnet(state, policy, cfg.Domain, time.Now), store, relay)
+	s.listener = listeners[0]
+	s.resume()
+	s.public = &http.Server{Handler: s.publicHandler(), ReadHeaderTimeout: 30 * time.Second}
+	s.admin = &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 30 * time.Second}
+	for _, ln := range listeners {
+		go s.serveOn(s.public, ln)
+	}
+	go s.serveOn(s.admin, admin)
+	return s, nil
+}
+
+// listenPublic binds the address of --listen, and the same port of --derp-ip6: clients try DERP by both families.
+func listenPublic(cfg Config) ([]net.Listener, error) {
 	ln, err := net.Listen("tcp", cfg.Listen.String())
 	if err != nil {
 		return nil, fmt.Errorf("listen for control: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	relay, err := StartRelay(ctx, state.DERPKey, cfg, ln.Addr().(*net.TCPAddr).Port)
-	if err != nil {
-		cancel()
-		ln.Close()
-		return nil, err
+	if !cfg.DERPIP6.IsValid() || cfg.DERPIP6 == cfg.Listen.Addr() {
+		return []net.Listener{ln}, nil
 	}
-	admin, err := listenAdmin(cfg.AdminSocket)
+	addr6 := netip.AddrPortFrom(cfg.DERPIP6, uint16(ln.Addr().(*net.TCPAddr).Port))
+	ln6, err := net.Listen("tcp", addr6.String())
 	if err != nil {
-		cancel()
 		ln.Close()
-		relay.Close()
-		return nil, err
+		return nil, fmt.Errorf("listen for DERP over IPv6: %w", err)
 	}
-	s := newServer(ctx, cancel, cfg, NewTailnet(state, policy, cfg.Domain, time.Now), store, relay)
-	s.listener, s.adminListener = ln, admin
-	s.resume()
-	s.public = &http.Server{Handler: s.publicHandler(), ReadHeaderTimeout: 30 * time.Second}
-	s.admin = &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 30 * time.Second}
-	go s.serveOn(s.public, ln)
-	go s.serveOn(s.admin, admin)
-	return s, nil
+	return []net.Listener{ln, ln6}, nil
 }
 
 // listenAdmin binds the admin socket so that only its owner may open it, from its first moment. A socket that nobody

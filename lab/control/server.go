@@ -28,8 +28,8 @@ type Server struct {
 	relay  *Relay
 	failed chan error
 
-	listener, adminListener net.Listener
-	public, admin           *http.Server
+	listener      net.Listener // the address of --listen
+	public, admin *http.Server
 
 	mu       sync.Mutex
 	tailnet  *Tailnet
