@@ -253,3 +253,6 @@ fn addresses(message: &Message, family: Family) -> Vec<IpAddr> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
