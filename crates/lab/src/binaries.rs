@@ -111,11 +111,13 @@ fn find_in(
     if let Some(path) = cached.as_ref().filter(|path| usable(path)) {
         return Ok(path.clone());
     }
-    let directories = set("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
+    let directories =
+        set("PATH").map(|path| std::env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
     let mut on_path = directories.iter().map(|directory| directory.join(program.name()));
     on_path.find(|path| usable(path)).ok_or_else(|| {
         let cached = cached.map(|path| path.display().to_string());
-        let looked = std::iter::once(program.variable().to_string()).chain(cached).chain(["PATH".to_string()]);
+        let looked =
+            std::iter::once(program.variable().to_string()).chain(cached).chain(["PATH".to_string()]);
         ProgramError::Missing { name: program.name(), looked: looked.collect() }
     })
 }
@@ -128,13 +130,18 @@ mod tests {
         pairs.iter().map(|(name, value)| (*name, OsString::from(value))).collect()
     }
 
-    fn found(program: Program, pairs: &[(&'static str, &str)], there: &[&str]) -> Result<PathBuf, ProgramError> {
+    fn found(
+        program: Program,
+        pairs: &[(&'static str, &str)],
+        there: &[&str],
+    ) -> Result<PathBuf, ProgramError> {
         find_in(program, &environment(pairs), |path| there.iter().any(|known| path == Path::new(known)))
     }
 
     #[test]
     fn the_environment_wins_over_the_cache_and_the_cache_over_path() {
-        let pairs = [("SALLYPORT_TAILSCALED", "/own/tailscaled"), ("SALLYPORT_CACHE", "/cache"), ("PATH", "/bin")];
+        let pairs =
+            [("SALLYPORT_TAILSCALED", "/own/tailscaled"), ("SALLYPORT_CACHE", "/cache"), ("PATH", "/bin")];
         let cached = format!("/cache/tailscale-{}/tailscaled", pinned("TAILSCALE_VERSION"));
         let there = ["/own/tailscaled", cached.as_str(), "/bin/tailscaled"];
         let find = |from: usize| found(Program::Tailscaled, &pairs[from.min(1)..], &there[from..]);
@@ -145,7 +152,8 @@ mod tests {
 
     #[test]
     fn a_variable_that_names_nothing_is_an_error_and_not_a_reason_to_look_on() {
-        let error = found(Program::Labctl, &[("SALLYPORT_LABCTL", "/gone"), ("PATH", "/bin")], &["/bin/labctl"]);
+        let error =
+            found(Program::Labctl, &[("SALLYPORT_LABCTL", "/gone"), ("PATH", "/bin")], &["/bin/labctl"]);
         assert_eq!(error, Err(ProgramError::Unusable { variable: "SALLYPORT_LABCTL", path: "/gone".into() }));
     }
 

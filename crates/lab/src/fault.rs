@@ -252,7 +252,9 @@ fn host(kind: &Kind, named: Option<&str>, topology: &Topology) -> Result<Option<
         (None, Target::Worker) => Ok(fitting.first().map(ToString::to_string)),
         (None, _) => Err(format!("{} needs a target: {}", kind.name, fitting.join(", "))),
         (Some(name), _) if fitting.contains(&name) => Ok(Some(name.to_string())),
-        (Some(name), _) => Err(format!("{} cannot be done to {name}, but to {}", kind.name, fitting.join(", "))),
+        (Some(name), _) => {
+            Err(format!("{} cannot be done to {name}, but to {}", kind.name, fitting.join(", ")))
+        }
     }
 }
 

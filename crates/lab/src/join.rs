@@ -92,11 +92,7 @@ pub async fn running(client: &Client, host: &str) -> Result<(), JoinError> {
 }
 
 /// Waits for a condition of a node's own status.
-async fn until(
-    client: &Client,
-    host: &str,
-    reached: impl Fn(&Status) -> bool,
-) -> Result<Status, JoinError> {
+async fn until(client: &Client, host: &str, reached: impl Fn(&Status) -> bool) -> Result<Status, JoinError> {
     let mut last = Status::default();
     let polling = async {
         loop {

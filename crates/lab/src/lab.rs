@@ -25,11 +25,13 @@ use crate::internet::app::App;
 use crate::internet::dns::zone::Records;
 use crate::internet::{Internet, table};
 use crate::join::{self, Identity};
+use crate::leak::capture::Capture;
 use crate::leak::declared::Declared;
 use crate::leak::rules;
 use crate::network::Network;
 use crate::registry::record::{ControlKind, Phase, Place as RecordedPlace, Record};
 use crate::registry::{Claim, MARK};
+use crate::relay::Relay;
 use crate::topology::{Host, Role, Topology};
 
 mod environment;
@@ -72,10 +74,13 @@ pub struct Lab {
     pub(crate) spawner: Spawner,
     // The services' tasks run on threads of the network's places.
     pub(crate) internet: Internet,
-    pub(crate) apps: BTreeMap<String, App>,
+    // Served as long as they are held.
+    _apps: BTreeMap<String, App>,
     pub(crate) control: Control,
     pub(crate) daemons: BTreeMap<String, Tailscaled>,
     pub(crate) counters: IngressCounters,
+    pub(crate) capture: Capture,
+    pub(crate) relays: BTreeMap<(String, Link), Relay>,
     worker_key: AuthKey,
     pub(crate) faults: Vec<Active>,
     raised_in: Duration,
@@ -116,7 +121,7 @@ impl Lab {
         let internet = network.internet.resident().run(Internet::start).await??;
         name_hosts(topology, &internet);
         let apps = start_apps(topology, &network).await?;
-        let counters = count_leaks(&claim, topology, &network)?;
+        let (counters, capture) = count_leaks(&claim, topology, &network)?;
         say("a fake Internet: address echo, DNS, sink; the worker's uplink is counted");
 
         let mut control = prepare_control(&claim, &plan, server)?;
@@ -143,10 +148,12 @@ impl Lab {
             raised_in: Duration::ZERO,
             _reaper: reaper,
             internet,
-            apps,
+            _apps: apps,
             control,
             daemons,
             counters,
+            capture,
+            relays: BTreeMap::new(),
             worker_key,
             faults: Vec::new(),
             network,
@@ -156,7 +163,10 @@ impl Lab {
         };
         lab.join_all(&joining).await?;
         lab.settled(&joining).await?;
-        say(&format!("joined: {}", joining.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(", ")));
+        say(&format!(
+            "joined: {}",
+            joining.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(", ")
+        ));
         lab.raised_in = began.elapsed();
         lab.claim.write(&record(&lab.claim, &lab.plan, &lab.network, Phase::Up))?;
         Ok(lab)
@@ -305,7 +315,9 @@ impl Lab {
         }
         self.internet.echo.reset();
         self.internet.sink.clear();
-        Ok(self.counters.install(self.network.internet.namespace_ref())?)
+        self.counters.install(self.network.internet.namespace_ref())?;
+        self.capture.reset();
+        Ok(())
     }
 
     /// Makes an auth key for somebody's use.
@@ -334,7 +346,8 @@ fn default_routes() -> Vec<IpNet> {
 }
 
 fn record(claim: &Claim, plan: &Plan, network: &Network, phase: Phase) -> Record {
-    let places = network.places().map(|(name, place)| (name.into(), RecordedPlace::of(place.namespace_ref())));
+    let places =
+        network.places().map(|(name, place)| (name.into(), RecordedPlace::of(place.namespace_ref())));
     Record {
         name: claim.dir().name().into(),
         id: claim.id().clone(),
@@ -399,28 +412,35 @@ async fn start_apps(topology: &Topology, network: &Network) -> Result<BTreeMap<S
 
 fn name_hosts(topology: &Topology, internet: &Internet) {
     for (name, addresses) in topology.names() {
-        let records =
-            Records { v4: vec![addresses.ipv4], v6: addresses.ipv6.into_iter().collect(), ..Records::default() };
+        let records = Records {
+            v4: vec![addresses.ipv4],
+            v6: addresses.ipv6.into_iter().collect(),
+            ..Records::default()
+        };
         internet.dns.define(&format!("{name}.{}", table::DOMAIN), records);
     }
 }
 
-/// Counts what comes from the worker's uplink, at its far end: nothing done in the worker's place can change that.
-fn count_leaks(claim: &Claim, topology: &Topology, network: &Network) -> Result<IngressCounters> {
+/// Counts what comes from the worker's uplink, twice, at its far end: nothing done in the worker's place can change that.
+fn count_leaks(claim: &Claim, topology: &Topology, network: &Network) -> Result<(IngressCounters, Capture)> {
     let worker = &topology.worker().name;
     let far = network.far_end(worker, Link::Underlay).expect("every host has an underlay link");
     let nodes = topology.nodes().filter(|host| host.role != Role::Worker);
-    let nodes = nodes.flat_map(|host| host.addresses.iter().chain(host.public.into_iter().flat_map(|dual| dual.iter())));
+    let nodes = nodes
+        .flat_map(|host| host.addresses.iter().chain(host.public.into_iter().flat_map(|dual| dual.iter())));
     let declared = Declared::tailscaled(topology.control().addresses.iter(), nodes, [topology.network6]);
     let counters = rules::counters(far, claim.id().as_str(), &declared);
-    counters.install(network.internet.namespace_ref())?;
-    Ok(counters)
+    let namespace = network.internet.namespace_ref();
+    counters.install(namespace)?;
+    let capture = Capture::start(namespace, far, declared)?;
+    Ok((counters, capture))
 }
 
 /// Writes a secret to a file that only its owner may read.
 fn write_secret(path: &Path, secret: &SecretString) -> Result<()> {
     let write = || {
-        let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut file =
+            std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         io::Write::write_all(&mut file, secret.expose_secret().as_bytes())
     };
     write().with_context(|| format!("cannot write {}", path.display()))

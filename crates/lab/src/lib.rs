@@ -17,6 +17,7 @@ pub mod packet_socket;
 pub mod preflight;
 pub mod reaper;
 pub mod registry;
+pub mod relay;
 pub mod run;
 pub mod stamp;
 pub mod supervisor;

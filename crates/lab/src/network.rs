@@ -55,6 +55,8 @@ pub struct Network {
     /// The hosts, by name.
     pub hosts: BTreeMap<String, Place>,
     far_ends: BTreeMap<(String, Link), String>,
+    /// Of the far ends that are not on [`BRIDGE`].
+    bridges: BTreeMap<String, String>,
 }
 
 impl Network {
@@ -65,13 +67,16 @@ impl Network {
     pub async fn build(topology: &Topology, dir: &LabDir) -> Result<Self, NetworkError> {
         let mut places = places(topology, dir).await?;
         let internet = places.remove(INTERNET).expect("made above");
-        let mut network = Self { internet, hosts: places, far_ends: BTreeMap::new() };
+        let mut network =
+            Self { internet, hosts: places, far_ends: BTreeMap::new(), bridges: BTreeMap::new() };
         network.raise_internet(topology).await?;
         for (number, host) in topology.hosts.iter().enumerate() {
             network.raise_underlay(topology, host, number).await?;
             match host.role {
                 Role::Exit => network.raise_uplink(host, number).await?,
-                Role::Control | Role::Worker | Role::App => network.default_by_gateway(topology, host).await?,
+                Role::Control | Role::Worker | Role::App => {
+                    network.default_by_gateway(topology, host).await?
+                }
             }
         }
         Ok(network)
@@ -98,6 +103,12 @@ impl Network {
     #[must_use]
     pub fn far_end(&self, host: &str, link: Link) -> Option<&str> {
         self.far_ends.get(&(host.to_string(), link)).map(String::as_str)
+    }
+
+    /// The bridge, in the namespace `internet`, that a far end is a port of.
+    #[must_use]
+    pub fn bridge_of(&self, far_end: &str) -> &str {
+        self.bridges.get(far_end).map_or(BRIDGE, String::as_str)
     }
 
     async fn raise_internet(&self, topology: &Topology) -> Result<(), NetworkError> {
@@ -158,7 +169,8 @@ impl Network {
     /// Gives a host its public addresses on the underlay, and tells the Internet the way to them.
     async fn announce(&self, host: &Host, public: Dual) -> Result<(), NetworkError> {
         let links = self.hosts[&host.name].links();
-        let by4 = Route::on_link(IpNet::from(IpAddr::V4(public.ipv4)), BRIDGE).via(host.addresses.ipv4.into());
+        let by4 =
+            Route::on_link(IpNet::from(IpAddr::V4(public.ipv4)), BRIDGE).via(host.addresses.ipv4.into());
         links.add_address(Link::Underlay.name(), IpNet::from(IpAddr::V4(public.ipv4))).await?;
         self.internet.links().add_route(&by4).await?;
         if let (Some(public6), Some(own6)) = (public.ipv6, host.addresses.ipv6) {
@@ -176,14 +188,19 @@ impl Network {
         let far = Link::Internet.far_end(number, &host.name);
         let (near, there) = (Link::Internet.name(), self.internet.links());
         place.links().add_veth(near, &far, self.internet.namespace_ref()).await?;
-        there.add_address(&far, IpNet::from(IpAddr::V4(FAR_GATEWAY4))).await?;
-        there.add_address(&far, IpNet::V6(Ipv6Net::new_assert(FAR_GATEWAY6, 64))).await?;
+        // A bridge of one, so that a link is an Ethernet port on both sides, and can be taken off and put back.
+        let bridge = uplink_bridge(number);
+        there.add_bridge(&bridge).await?;
+        there.add_address(&bridge, IpNet::from(IpAddr::V4(FAR_GATEWAY4))).await?;
+        there.add_address(&bridge, IpNet::V6(Ipv6Net::new_assert(FAR_GATEWAY6, 64))).await?;
+        there.attach(&far, &bridge).await?;
         there.up(&far).await?;
         place.links().up(near).await?;
-        there.add_route(&Route::on_link(IpNet::from(IpAddr::V4(public.ipv4)), &far)).await?;
+        there.add_route(&Route::on_link(IpNet::from(IpAddr::V4(public.ipv4)), &bridge)).await?;
         if let Some(public6) = public.ipv6 {
-            there.add_route(&Route::on_link(IpNet::from(IpAddr::V6(public6)), &far)).await?;
+            there.add_route(&Route::on_link(IpNet::from(IpAddr::V6(public6)), &bridge)).await?;
         }
+        self.bridges.insert(far.clone(), bridge);
         self.far_ends.insert((host.name.clone(), Link::Internet), far);
         self.connect4(host).await?;
         self.connect6(host).await
@@ -228,6 +245,10 @@ fn uplink6(host: &Host) -> Option<(IpNet, Route)> {
     let public6 = host.public?.ipv6?;
     let default = Route::on_link(default6(), Link::Internet.name()).via(FAR_GATEWAY6.into());
     Some((IpNet::from(IpAddr::V6(public6)), default.source(public6.into())))
+}
+
+fn uplink_bridge(number: usize) -> String {
+    format!("wan{number}")
 }
 
 fn default4() -> IpNet {

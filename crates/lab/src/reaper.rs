@@ -23,8 +23,10 @@ pub fn watch(registry: &Registry, name: &str, mut pipe: impl Read) -> Result<()>
     let record = registry.dir(name)?.record()?;
     // Held, so that their numbers stay theirs.
     let hosts = record.places.keys();
-    let namespaces: Vec<Namespace> =
-        hosts.map(|host| record.open(host)).collect::<Result<_, _>>().context("cannot hold the lab's namespaces")?;
+    let namespaces: Vec<Namespace> = hosts
+        .map(|host| record.open(host))
+        .collect::<Result<_, _>>()
+        .context("cannot hold the lab's namespaces")?;
     // Nothing is ever written to it.
     let _ = pipe.read_to_end(&mut Vec::new());
     let belongs = Belongs::marked_or_in(&record.id, namespaces.iter().map(Namespace::id));

@@ -342,7 +342,11 @@ impl Registry {
     pub fn find(&self, name: Option<&str>) -> Result<LabDir, RegistryError> {
         if let Some(name) = name {
             let dir = self.dir(name)?;
-            return if is_locked(&dir)? { Ok(dir) } else { Err(RegistryError::Missing { name: name.into() }) };
+            return if is_locked(&dir)? {
+                Ok(dir)
+            } else {
+                Err(RegistryError::Missing { name: name.into() })
+            };
         }
         let mut living = self.living()?;
         match living.len() {

@@ -47,7 +47,12 @@ pub enum RunError {
 ///
 /// Must be called while the process has one thread.
 #[must_use]
-pub fn become_command(dir: &LabDir, host: Option<&str>, program: &OsString, arguments: &[OsString]) -> RunError {
+pub fn become_command(
+    dir: &LabDir,
+    host: Option<&str>,
+    program: &OsString,
+    arguments: &[OsString],
+) -> RunError {
     match prepare(dir, host, program, arguments) {
         Ok(mut command) => {
             let source = command.exec();

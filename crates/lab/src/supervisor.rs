@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use secrecy::ExposeSecret;
 use sallyport_gate::NetnsId;
+use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -93,13 +93,10 @@ impl Signals {
 }
 
 /// Answers requests until one asks for the end, or a signal comes.
-async fn hold(
-    lab: &Rc<Mutex<Lab>>,
-    signals: &mut Signals,
-    up: impl FnOnce(Value),
-) -> Result<Ended> {
+async fn hold(lab: &Rc<Mutex<Lab>>, signals: &mut Signals, up: impl FnOnce(Value)) -> Result<Ended> {
     let socket = lab.lock().await.claim().dir().socket();
-    let listener = UnixListener::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let listener =
+        UnixListener::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
     std::fs::set_permissions(&socket, Permissions::from_mode(0o600))?;
     up(serde_json::to_value(lab.lock().await.status().await?)?);
 
@@ -164,6 +161,11 @@ async fn answer(lab: &Mutex<Lab>, request: Request) -> Result<Value> {
         Request::Undo(order) => json!({ "undone": lab.undo(&order).await? }),
         Request::UndoAll => json!({ "undone": lab.undo_all().await? }),
         Request::Key { order, spent } => key(&lab, order, spent).await?,
+        Request::Record { file } => {
+            lab.capture.record(file.clone()).with_context(|| format!("cannot make {}", file.display()))?;
+            Value::Null
+        }
+        Request::StopRecording => serde_json::to_value(lab.capture.stop_recording()?)?,
         Request::Reset => {
             lab.reset().await?;
             Value::Null

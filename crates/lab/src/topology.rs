@@ -129,7 +129,8 @@ fn count(mistakes: &[Mistake]) -> String {
 }
 
 fn list(mistakes: &[Mistake]) -> String {
-    let lines: Vec<String> = mistakes.iter().map(|mistake| format!("{}: {}", mistake.at, mistake.what)).collect();
+    let lines: Vec<String> =
+        mistakes.iter().map(|mistake| format!("{}: {}", mistake.at, mistake.what)).collect();
     lines.join("; ")
 }
 
@@ -140,7 +141,8 @@ impl Topology {
     /// [`TopologyError::Syntax`] for the first thing that is not TOML of the right shape, else
     /// [`TopologyError::Mistakes`] with all that contradicts.
     pub fn parse(text: &str) -> Result<Self, TopologyError> {
-        let file: file::File = toml::from_str(text).map_err(|error| TopologyError::Syntax(error.to_string()))?;
+        let file: file::File =
+            toml::from_str(text).map_err(|error| TopologyError::Syntax(error.to_string()))?;
         check::check(file).map_err(TopologyError::Mistakes)
     }
 
@@ -191,12 +193,8 @@ impl Topology {
     #[must_use]
     pub fn on_underlay(&self, address: IpAddr) -> IpNet {
         match address {
-            IpAddr::V4(address) => {
-                IpNet::V4(Ipv4Net::new_assert(address, self.network4.prefix_len()))
-            }
-            IpAddr::V6(address) => {
-                IpNet::V6(Ipv6Net::new_assert(address, self.network6.prefix_len()))
-            }
+            IpAddr::V4(address) => IpNet::V4(Ipv4Net::new_assert(address, self.network4.prefix_len())),
+            IpAddr::V6(address) => IpNet::V6(Ipv6Net::new_assert(address, self.network6.prefix_len())),
         }
     }
 
@@ -205,7 +203,10 @@ impl Topology {
     #[must_use]
     pub fn names(&self) -> BTreeMap<String, Dual> {
         let own = self.hosts.iter().map(|host| (host.name.clone(), host.addresses));
-        let public = self.hosts.iter().filter_map(|host| host.public.map(|dual| (format!("{}-public", host.name), dual)));
+        let public = self
+            .hosts
+            .iter()
+            .filter_map(|host| host.public.map(|dual| (format!("{}-public", host.name), dual)));
         own.chain(public).collect()
     }
 }

@@ -69,9 +69,11 @@ async fn exchange(
     let stream = UnixStream::connect(socket)
         .await
         .map_err(|source| RequestError::Connect { socket: name(), source })?;
-    let broken = |source: Box<dyn std::error::Error + Send + Sync>| RequestError::Broken { socket: name(), source };
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(error.into()))?;
+    let broken =
+        |source: Box<dyn std::error::Error + Send + Sync>| RequestError::Broken { socket: name(), source };
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| broken(error.into()))?;
     let exchange = async {
         let request = Request::builder()
             .method(method)

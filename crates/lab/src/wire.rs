@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,13 @@ pub enum Request {
         /// Whether it is to be useless, and why.
         spent: Option<Spent>,
     },
+    /// Begin to write all that comes from the worker's uplink to a file, as pcap.
+    Record {
+        /// The file, by an absolute path.
+        file: PathBuf,
+    },
+    /// End that.
+    StopRecording,
     /// The worker as new.
     Reset,
     /// End the lab.
@@ -102,7 +110,11 @@ pub enum WireError {
 ///
 /// # Errors
 /// [`WireError`].
-pub fn ask(dir: &LabDir, request: &Request, mut progress: impl FnMut(&str)) -> Result<serde_json::Value, WireError> {
+pub fn ask(
+    dir: &LabDir,
+    request: &Request,
+    mut progress: impl FnMut(&str),
+) -> Result<serde_json::Value, WireError> {
     let connect = |source| WireError::Connect { name: dir.name().into(), source };
     let answer = |source| WireError::Answer { name: dir.name().into(), source };
     let mut stream = UnixStream::connect(dir.socket()).map_err(connect)?;

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::report::Failure;
 
+mod capture;
 mod demo;
 mod down;
 mod fault;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Shell(run::ShellArgs),
     /// Break something, or undo it
     Fault(fault::Args),
+    /// Write what leaves by the worker's uplink to a file, as pcap
+    Capture(capture::Args),
     /// Make an auth key and print it
     Key(key::Args),
     /// The worker as new: every fault undone, its node gone, all counters at zero
@@ -75,6 +78,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Run(args) => Err(run::run(&args)),
         Command::Shell(args) => Err(run::shell(&args)),
         Command::Fault(args) => fault::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Reset(args) => reset::run(&args),
         Command::Demo(args) => demo::run(&args),

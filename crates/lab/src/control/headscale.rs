@@ -124,7 +124,12 @@ impl Headscale {
 
     async fn run(&self, action: &str, arguments: &[&str]) -> Result<Vec<u8>, ControlError> {
         let mut command = Command::new(&self.program);
-        command.arg("--config").arg(&self.config).args(arguments).args(["--output", "json"]).stdin(Stdio::null());
+        command
+            .arg("--config")
+            .arg(&self.config)
+            .args(arguments)
+            .args(["--output", "json"])
+            .stdin(Stdio::null());
         let ran = tokio::task::spawn_blocking(move || command.output()).await;
         let request = |source: Box<dyn std::error::Error + Send + Sync>| ControlError::Request {
             action: action.into(),
@@ -134,7 +139,8 @@ impl Headscale {
         if output.status.success() {
             return Ok(output.stdout);
         }
-        let message = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
+        let message =
+            String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
         Err(ControlError::Refused { action: action.into(), message: message.trim().into() })
     }
 }
@@ -173,7 +179,8 @@ struct Timestamp {
 
 impl From<ListedNode> for Node {
     fn from(node: ListedNode) -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
         let passed = |expiry: &Timestamp| u64::try_from(expiry.seconds).is_ok_and(|at| at > 0 && at <= now);
         Self {
             id: node.id.to_string(),

@@ -122,7 +122,8 @@ impl Own {
     }
 
     pub(super) async fn nodes(&self) -> Result<Vec<Node>, ControlError> {
-        let nodes: Vec<AdminNode> = self.exchange("list its nodes", Method::GET, "/nodes", Vec::new()).await?;
+        let nodes: Vec<AdminNode> =
+            self.exchange("list its nodes", Method::GET, "/nodes", Vec::new()).await?;
         let nodes = nodes.into_iter().map(|node| Node {
             id: node.id,
             name: node.name,

@@ -45,11 +45,23 @@ enum Undo {
     Policy(String),
     StartControl,
     Setting(Setting),
-    LogIn { host: String, exit_node: StableId },
+    LogIn {
+        host: String,
+        exit_node: StableId,
+    },
     WantRunning(String),
-    ExitNode { host: String, exit_node: StableId },
-    Delay { host: String, link: Link },
-    Rate { host: String, link: Link },
+    ExitNode {
+        host: String,
+        exit_node: StableId,
+    },
+    Delay {
+        host: String,
+        link: Link,
+    },
+    Rate {
+        host: String,
+        link: Link,
+    },
     HonestDns,
 }
 
@@ -197,7 +209,9 @@ impl Lab {
                 self.misbehave(Setting::RefuseKeys(Some(text))).await?
             }
             "control-batches" => self.misbehave(Setting::Batch(milliseconds(&fault.parameters, 800))).await?,
-            "control-grace" => self.misbehave(Setting::Grace(milliseconds(&fault.parameters, 60_000))).await?,
+            "control-grace" => {
+                self.misbehave(Setting::Grace(milliseconds(&fault.parameters, 60_000))).await?
+            }
             "control-says-online" => {
                 let told = Some(fault.parameters.online.unwrap_or(true));
                 self.misbehave(Setting::Online { node: host(), told }).await?

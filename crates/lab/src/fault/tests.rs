@@ -65,7 +65,11 @@ fn all_that_is_wrong_is_said_together() {
     let wrong = checked(&Order { parameters, ..order("link-loss", Some("worker")) }).unwrap_err();
     assert_eq!(
         wrong.0,
-        ["link-loss takes no --rate", "--percent must be above 0 and at most 100", "only an exit has a link w0"]
+        [
+            "link-loss takes no --rate",
+            "--percent must be above 0 and at most 100",
+            "only an exit has a link w0"
+        ]
     );
 }
 

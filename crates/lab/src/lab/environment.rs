@@ -16,7 +16,8 @@ pub(super) fn state_file(dir: &Path) -> PathBuf {
 
 /// The variables, by host.
 pub(super) fn of(topology: &Topology, claim: &Claim) -> BTreeMap<String, BTreeMap<String, String>> {
-    let names = std::iter::once(crate::topology::INTERNET).chain(topology.hosts.iter().map(|host| host.name.as_str()));
+    let names = std::iter::once(crate::topology::INTERNET)
+        .chain(topology.hosts.iter().map(|host| host.name.as_str()));
     names.map(|name| (name.to_string(), of_host(name, topology, claim))).collect()
 }
 
@@ -37,7 +38,8 @@ fn of_host(name: &str, topology: &Topology, claim: &Claim) -> BTreeMap<String, S
         set("TS_AUTHKEY_FILE", dir.join("authkey").display().to_string());
         set("TS_GUARD_STATE_FILE", state_file(&dir).display().to_string());
         set("TS_EGRESS_CHECK_URLS", format!("http://echo.{DOMAIN}/,http://echo2.{DOMAIN}/"));
-        let targets = [ECHO, SECOND_ECHO].map(|pair| format!("{}:{PROBE_PORT},[{}]:{PROBE_PORT}", pair.v4, pair.v6));
+        let targets =
+            [ECHO, SECOND_ECHO].map(|pair| format!("{}:{PROBE_PORT},[{}]:{PROBE_PORT}", pair.v4, pair.v6));
         set("TS_EGRESS_PROBE_TARGETS", targets.join(","));
         set("TS_EGRESS_RESOLVERS", format!("{},{}", RESOLVER.v4, RESOLVER.v6));
     }

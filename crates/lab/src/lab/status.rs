@@ -20,6 +20,7 @@ use crate::internet::dns;
 use crate::internet::echo;
 use crate::internet::journal::Excerpt;
 use crate::internet::sink;
+use crate::leak::capture;
 use crate::registry::record::ControlKind;
 use crate::stamp::Stamp;
 use crate::topology::{Dual, Role};
@@ -132,6 +133,8 @@ pub struct UplinkStatus {
     pub link: String,
     /// Packets by kind, as nftables counted them; `leak` is all that nobody declared.
     pub counters: BTreeMap<String, Count>,
+    /// The same by a capture, which knows nothing of nftables.
+    pub capture: capture::Report,
 }
 
 /// What the fake Internet has seen.
@@ -194,6 +197,7 @@ impl Lab {
             uplink: UplinkStatus {
                 link: self.counters.link.clone(),
                 counters: self.counters.read(self.network.internet.namespace_ref())?,
+                capture: self.capture.report(),
             },
             internet: InternetStatus {
                 echo: self.internet.echo.log(),
@@ -209,14 +213,17 @@ impl Lab {
 /// The node of a host: by its address where the daemon knows it, else by its name.
 fn node_of(nodes: &[Node], host: &str, daemon: Option<&DaemonStatus>) -> Option<Node> {
     let addresses = daemon.map(|daemon| daemon.tailnet_addresses.as_slice()).unwrap_or_default();
-    let by_address = nodes.iter().find(|node| node.addresses.iter().any(|address| addresses.contains(address)));
+    let by_address =
+        nodes.iter().find(|node| node.addresses.iter().any(|address| addresses.contains(address)));
     by_address.or_else(|| nodes.iter().find(|node| node.name == host)).cloned()
 }
 
 async fn daemon_status(daemon: &crate::daemon::Tailscaled) -> DaemonStatus {
     let client = daemon.client();
     let asked = match daemon.state() {
-        ProcessState::Running { .. } => tokio::time::timeout(PATIENCE, client.status(Peers::Include)).await.ok(),
+        ProcessState::Running { .. } => {
+            tokio::time::timeout(PATIENCE, client.status(Peers::Include)).await.ok()
+        }
         ProcessState::Stopped { .. } | ProcessState::Ended { .. } | ProcessState::Absent => None,
     };
     let told: Option<TailscaledStatus> = asked.and_then(Result::ok);

@@ -227,7 +227,8 @@ pub fn classify(frame: &[u8], wire_length: usize, declared: &Declared) -> Class 
     {
         return Class::PeerError;
     }
-    let rule = declared.rules.iter().position(|rule| rule.to.contains(&destination) && lets(rule.traffic, &view));
+    let rule =
+        declared.rules.iter().position(|rule| rule.to.contains(&destination) && lets(rule.traffic, &view));
     rule.map_or(Class::Leak, Class::Declared)
 }
 

@@ -72,7 +72,12 @@ impl fmt::Display for Summary {
             (ethertype, _) => write!(f, "ethertype {ethertype:#06x}")?,
         }
         if let (Some(source), Some(destination)) = (self.source, self.destination) {
-            write!(f, " {} > {}", Place(source, self.source_port), Place(destination, self.destination_port))?;
+            write!(
+                f,
+                " {} > {}",
+                Place(source, self.source_port),
+                Place(destination, self.destination_port)
+            )?;
         }
         if let Some(kind) = self.icmp_type {
             write!(f, " type {kind}")?;

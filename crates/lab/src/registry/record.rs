@@ -109,6 +109,10 @@ impl Record {
         let path = |fd: RawFd| PathBuf::from(format!("/proc/{}/fd/{fd}", self.supervisor_pid));
         let (mounts, uts) = (place.mount_fd.map(path), place.uts_fd.map(path));
         let namespace = Namespace::open(host, &path(place.net_fd), mounts.as_deref(), uts.as_deref())?;
-        if namespace.id() == place.netns { Ok(namespace) } else { Err(PlaceError::Stale { host: host.into() }) }
+        if namespace.id() == place.netns {
+            Ok(namespace)
+        } else {
+            Err(PlaceError::Stale { host: host.into() })
+        }
     }
 }

@@ -75,7 +75,8 @@ fn pass(belongs: &Belongs) -> Vec<OwnedFd> {
     let mut found = Vec::new();
     for pid in pids.filter(|pid| *pid != own) {
         // The descriptor first: should the id be used anew after the look, the signal goes nowhere.
-        let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+        let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        else {
             continue;
         };
         // A zombie has neither environment nor namespace, and is its parent's to wait for.

@@ -30,7 +30,10 @@ pub(super) fn check(file: File) -> Result<Topology, Vec<Mistake>> {
     for (role, wanted) in [(Role::Control, "control server"), (Role::Worker, "worker")] {
         let found = file.hosts.values().filter(|table| table.role == role).count();
         if found != 1 {
-            mistakes.add("hosts", format!("expected exactly one host with role \"{role}\" (the {wanted}), found {found}"));
+            mistakes.add(
+                "hosts",
+                format!("expected exactly one host with role \"{role}\" (the {wanted}), found {found}"),
+            );
         }
     }
     match (underlay, mistakes.0.is_empty()) {
@@ -113,7 +116,8 @@ fn host(
 ) -> Option<Host> {
     let at = |key: &str| format!("hosts.{name}.{key}");
     if !is_label(name) || name.len() > LONGEST_NAME {
-        let what = format!("expected a name of at most {LONGEST_NAME} lower-case letters, digits and inner hyphens");
+        let what =
+            format!("expected a name of at most {LONGEST_NAME} lower-case letters, digits and inner hyphens");
         mistakes.add(format!("hosts.{name}"), what);
     }
     if name == INTERNET {
@@ -150,7 +154,8 @@ fn host(
             mistakes.add(at("public"), "expected one IPv4 and at most one IPv6 address");
         }
         Role::Control | Role::App if !written.public.is_empty() => {
-            mistakes.add(at("public"), format!("a host with role \"{}\" has no public address", written.role));
+            mistakes
+                .add(at("public"), format!("a host with role \"{}\" has no public address", written.role));
         }
         Role::Control if !written.tags.is_empty() => {
             mistakes.add(at("tags"), "the control server is no node of the tailnet");
@@ -162,7 +167,13 @@ fn host(
             mistakes.add(at("tags"), format!("\"{tag}\" is no tag; expected one such as \"tag:worker\""));
         }
     }
-    Some(Host { name: name.into(), role: written.role, addresses: addresses?, public, tags: written.tags.clone() })
+    Some(Host {
+        name: name.into(),
+        role: written.role,
+        addresses: addresses?,
+        public,
+        tags: written.tags.clone(),
+    })
 }
 
 fn dual(addresses: &[IpAddr]) -> Option<Dual> {

@@ -64,7 +64,8 @@ fn an_exit_needs_a_public_address_of_its_own() {
         mistakes("public = [\"203.0.113.10\", \"2001:db8:10::10\"]", ""),
         ["hosts.exit-us-east.public: an exit needs one public IPv4 and at most one public IPv6 address"]
     );
-    for private in ["10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.1.1", "224.0.0.1", "0.1.2.3", "255.0.0.1"] {
+    for private in ["10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.1.1", "224.0.0.1", "0.1.2.3", "255.0.0.1"]
+    {
         let found = mistakes("203.0.113.10", private);
         assert_eq!(found, [format!("hosts.exit-us-east.public: {private} is not a public address")]);
     }
@@ -82,7 +83,10 @@ fn an_exit_without_ipv6_is_allowed() {
 fn a_host_lives_on_the_underlay() {
     for outside in ["10.78.0.30", "10.77.0.0", "10.77.0.255"] {
         let found = mistakes("10.77.0.30", outside);
-        assert_eq!(found, [format!("hosts.app.addresses: {outside} is not a host address of underlay.networks")]);
+        assert_eq!(
+            found,
+            [format!("hosts.app.addresses: {outside} is not a host address of underlay.networks")]
+        );
     }
     assert_eq!(mistakes("10.77.0.254", "10.78.0.254").len(), 1, "the gateway too");
     assert!(!mistakes("10.77.0.0/24", "203.0.113.0/24").is_empty(), "plain http needs a private network");

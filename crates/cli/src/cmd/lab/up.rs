@@ -175,7 +175,7 @@ fn close_standard_output() {
 
 fn detach(args: &Args) -> Result<ExitCode, Failure> {
     // Said here, where the user sees it; the child finds nothing more to sweep.
-    drop(claim(&args.name)?.release().map_err(failure)?);
+    claim(&args.name)?.release().map_err(failure)?;
     talk(&format!("raising lab {} ...", args.name));
     let mut child = supervisor_command(args).map_err(failure)?.spawn().map_err(failure)?;
     let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);

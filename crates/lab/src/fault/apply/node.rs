@@ -36,7 +36,9 @@ impl Lab {
     pub(super) async fn node_of(&self, host: &str) -> Result<String> {
         let nodes = self.control.nodes().await?;
         let found = nodes.into_iter().find(|node| node.name == host);
-        found.map(|node| node.id).ok_or_else(|| anyhow!("{host} is no node of the tailnet (has it logged in?)"))
+        found
+            .map(|node| node.id)
+            .ok_or_else(|| anyhow!("{host} is no node of the tailnet (has it logged in?)"))
     }
 
     /// A new machine under the host's name: nothing of the old one is kept.

@@ -4,13 +4,15 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use sallyport_gate::{Namespace, nft};
+use sallyport_gate::{Namespace, nft, sysctl};
 
 use super::{Checked, Undo};
 use crate::host::Link;
 use crate::lab::Lab;
+use crate::relay::{Delay, Relay};
 
 impl Lab {
     /// Drops every packet on some links of a host, both ways, silently.
@@ -77,13 +79,48 @@ impl Lab {
     }
 
     /// Delays the packets of a link, each way.
+    ///
+    /// The far end leaves its bridge; a veth takes its port there, and a relay in user space joins the two.
     pub(super) async fn delay(&mut self, fault: &Checked) -> Result<Undo> {
-        let _ = fault;
-        bail!("no relay yet")
+        let host = fault.host.clone().expect("checked: this fault has a host");
+        let link = fault.link();
+        let far = self.far_end(&host, link)?.to_string();
+        let bridge = self.network.bridge_of(&far).to_string();
+        let (inner, port) = detour(&far);
+        let (namespace, links) = (self.network.internet.namespace_ref(), self.network.internet.links());
+        links.add_veth(&inner, &port, namespace).await?;
+        // Nobody but the relay may take what comes by these two: neither answer for addresses of this namespace's
+        // other links, nor speak of their own.
+        let settings = [
+            (format!("net.ipv4.conf.{far}.arp_ignore"), "1"),
+            (format!("net.ipv4.conf.{inner}.arp_ignore"), "1"),
+            (format!("net.ipv6.conf.{inner}.disable_ipv6"), "1"),
+            (format!("net.ipv6.conf.{port}.disable_ipv6"), "1"),
+        ];
+        let settings: Vec<(&str, &str)> =
+            settings.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        sysctl::write(namespace, &settings)?;
+        links.up(&inner).await?;
+        links.up(&port).await?;
+        let delay = Delay {
+            base: Duration::from_millis(super::milliseconds(&fault.parameters, 50)),
+            jitter: fault.parameters.jitter.unwrap_or_default(),
+        };
+        let relay = Relay::start(namespace, [&far, &inner], delay)?;
+        links.detach(&far).await?;
+        links.attach(&port, &bridge).await?;
+        self.relays.insert((host.clone(), link), relay);
+        Ok(Undo::Delay { host, link })
     }
 
-    pub(super) async fn no_delay(&mut self, _host: &str, _link: Link) -> Result<()> {
-        Ok(())
+    pub(super) async fn no_delay(&mut self, host: &str, link: Link) -> Result<()> {
+        let far = self.far_end(host, link)?.to_string();
+        let bridge = self.network.bridge_of(&far).to_string();
+        self.relays.remove(&(host.to_string(), link));
+        let (namespace, links) = (self.network.internet.namespace_ref(), self.network.internet.links());
+        links.delete(&detour(&far).0).await?;
+        sysctl::write(namespace, &[(&format!("net.ipv4.conf.{far}.arp_ignore"), "0")])?;
+        Ok(links.attach(&far, &bridge).await?)
     }
 
     fn far_end(&self, host: &str, link: Link) -> Result<&str> {
@@ -91,11 +128,15 @@ impl Lab {
     }
 }
 
+/// The two ends of the veth that stands in for a far end while a relay delays it.
+fn detour(far: &str) -> (String, String) {
+    let name = |mark: &str| format!("{mark}{far}").chars().take(sallyport_gate::link::MAX_NAME).collect();
+    (name("d"), name("e"))
+}
+
 /// Changes the queueing discipline of a link by the `tc` program.
 fn tc(namespace: &Namespace, action: &str, device: &str, discipline: &[&str]) -> Result<()> {
-    let run = || {
-        Command::new("tc").args(["qdisc", action, "dev", device, "root"]).args(discipline).output()
-    };
+    let run = || Command::new("tc").args(["qdisc", action, "dev", device, "root"]).args(discipline).output();
     let output = namespace.run(run)?.context("cannot run tc (is iproute2 installed?)")?;
     if !output.status.success() {
         bail!("tc refused: {}", String::from_utf8_lossy(&output.stderr).trim());

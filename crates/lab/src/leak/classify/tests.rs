@@ -12,7 +12,8 @@ const EXIT: [u8; 4] = [203, 0, 113, 10];
 const WORLD: [u8; 4] = [203, 0, 113, 9];
 
 fn declared() -> Declared {
-    let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an address")).collect::<Vec<_>>();
+    let addresses =
+        |texts: &[&str]| texts.iter().map(|text| text.parse().expect("an address")).collect::<Vec<_>>();
     Declared::tailscaled(
         addresses(&["10.77.0.1", "2001:db8:77::1"]),
         addresses(&["10.77.0.21", "203.0.113.10", "2001:db8:77::21"]),
@@ -35,7 +36,9 @@ fn udp(source: [u8; 4], source_port: u16, destination: [u8; 4], port: u16) -> Ve
 }
 
 fn udp6(source: &str, source_port: u16, destination: &str, port: u16) -> Vec<u8> {
-    built(PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6(v6(source), v6(destination), 64).udp(source_port, port))
+    built(
+        PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6(v6(source), v6(destination), 64).udp(source_port, port),
+    )
 }
 
 fn tcp(destination: [u8; 4], port: u16) -> Vec<u8> {
