@@ -13,7 +13,17 @@ import (
 	"time"
 )
 
-const tailscaleVersion = "1.102.5"
+// tailscaleVersion reads the version that the repository pins, in the one place where it does.
+func tailscaleVersion(t *testing.T) string {
+	t.Helper()
+	for _, line := range strings.Split(readFile(t, "../../versions.env"), "\n") {
+		if version, ok := strings.CutPrefix(line, "TAILSCALE_VERSION="); ok {
+			return version
+		}
+	}
+	t.Fatal("versions.env has no TAILSCALE_VERSION")
+	return ""
+}
 
 // realTailscale finds the daemon and its CLI: by environment, in the cache, or on PATH.
 func realTailscale(t *testing.T) (daemon, cli string) {
@@ -22,7 +32,7 @@ func realTailscale(t *testing.T) (daemon, cli string) {
 		if path := os.Getenv(env); path != "" {
 			return path
 		}
-		if path := filepath.Join(cacheDir(), "tailscale-"+tailscaleVersion, name); isFile(path) {
+		if path := filepath.Join(cacheDir(), "tailscale-"+tailscaleVersion(t), name); isFile(path) {
 			return path
 		}
 		path, _ := exec.LookPath(name)
