@@ -18,11 +18,16 @@ pub(crate) struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Why rules are allowed or refused, and what becomes of one flow
+    Explain(cmd::explain::Args),
     /// Put this machine's (or allocation's) traffic behind its exit node, then exit
     Guard(cmd::guard::Args),
     /// A whole tailnet on this machine: try postures, break things, watch what leaks
     #[command(subcommand)]
     Lab(cmd::lab::Command),
+    /// Check a policy file, or tell exactly what changes between two
+    #[command(subcommand)]
+    Policy(cmd::policy::Command),
 }
 
 /// Inserts the verb `guard` when the binary is called as `egress-guard`, the ancestor's name.
