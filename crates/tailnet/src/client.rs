@@ -199,7 +199,7 @@ impl Client {
     }
 
     /// Logs out and forgets the node key. Empties the daemon's routes: what an exit node carried now leaks, unless
-    /// something else shuts. Needs write permission.
+    /// something else shuts. A node without a key is left as it is. Needs write permission.
     ///
     /// # Errors
     ///

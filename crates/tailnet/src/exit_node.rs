@@ -187,7 +187,9 @@ pub fn resolve(
     suggested: Option<&StableId>,
 ) -> Result<ExitNode, ResolveError> {
     let suffix = &status.magic_dns_suffix;
-    if status.backend_state != BackendState::Running && status.peers.is_empty() {
+    // After a logout WireGuard's last peers are still told, by their keys alone.
+    let knows_peers = status.peers.values().any(|peer| !peer.id.is_empty());
+    if status.backend_state != BackendState::Running && !knows_peers {
         return Err(ResolveError::StillStarting { state: status.backend_state.clone() });
     }
     let not_found = || ResolveError::NotFound {

@@ -108,6 +108,15 @@ fn each_way_to_fail_is_told_apart() {
 }
 
 #[test]
+fn peers_without_an_id_are_no_network_map() {
+    let mut status = tailnet(vec![PeerStatus { public_key: "nodekey:00".into(), ..PeerStatus::default() }]);
+    status.backend_state = BackendState::NeedsLogin;
+    for text in ["exit-a", "auto:any", "id:nA", "100.64.0.7"] {
+        assert!(matches!(find(&status, text), Err(ResolveError::StillStarting { .. })), "{text}");
+    }
+}
+
+#[test]
 fn an_id_without_its_prefix_is_told_what_to_write() {
     let error = find(&two(), "nA").expect_err("not a name");
     assert!(

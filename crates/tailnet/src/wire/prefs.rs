@@ -146,22 +146,28 @@ impl MaskedPrefs {
 
     /// Returns what is left of this change once everything that `current` already says is dropped.
     pub fn against(&self, current: &Prefs) -> Self {
-        let current = match serde_json::to_value(current) {
+        // An id that was chosen automatically is not yet pinned: setting the same is what pins it.
+        let chosen = |name: &str| name == "ExitNodeID" && !current.auto_exit_node.is_empty();
+        let written = match serde_json::to_value(current) {
             Ok(Value::Object(map)) => map,
             Ok(_) | Err(_) => Map::new(),
         };
         let fields = self
             .fields
             .iter()
-            .filter(|(name, wanted)| !same(current.get(**name), wanted))
+            .filter(|(name, wanted)| chosen(name) || !same(written.get(**name), wanted))
             .map(|(name, wanted)| (*name, wanted.clone()))
             .collect();
         Self { fields }
     }
 
-    /// Pins the exit node: sets the id, and clears the address and the automatic choice.
+    /// Pins the exit node: sets the id, clears the address, and thereby ends an automatic choice. An empty id clears
+    /// all three.
+    ///
+    /// `AutoExitNode` itself must stay unset: a daemon whose automatic choice is not settled yet takes an explicit
+    /// empty one as "no exit node" and drops the id that came along (`ipnlocal/local.go:adjustEditPrefsLocked`).
     pub fn pin_exit_node(self, id: &StableId) -> Self {
-        self.set("ExitNodeID", id.as_str()).set("ExitNodeIP", "").set("AutoExitNode", "")
+        self.set("ExitNodeID", id.as_str()).set("ExitNodeIP", "")
     }
 
     /// Sets `ExitNodeID` alone; an empty id clears it.
@@ -174,7 +180,7 @@ impl MaskedPrefs {
         self.set("ExitNodeIP", address.map(|address| address.to_string()).unwrap_or_default())
     }
 
-    /// Sets `AutoExitNode`: `any` or empty.
+    /// Sets `AutoExitNode`: `any` or empty. Never together with an id: see [`MaskedPrefs::pin_exit_node`].
     pub fn auto_exit_node(self, expression: &str) -> Self {
         self.set("AutoExitNode", expression)
     }

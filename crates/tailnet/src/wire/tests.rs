@@ -117,7 +117,6 @@ fn every_field_of_a_change_carries_its_mask_and_no_other_does() {
         json!({
             "ExitNodeID": "nA", "ExitNodeIDSet": true,
             "ExitNodeIP": "", "ExitNodeIPSet": true,
-            "AutoExitNode": "", "AutoExitNodeSet": true,
             "WantRunning": true, "WantRunningSet": true,
             "CorpDNS": false, "CorpDNSSet": true,
             "AdvertiseTags": ["tag:worker"], "AdvertiseTagsSet": true,
@@ -138,6 +137,16 @@ fn what_already_holds_is_no_change() {
     assert!(wanted.against(&current).is_empty(), "{:?}", wanted.against(&current));
     let other = wanted.pin_exit_node(&StableId::new("nB")).accept_dns(false).against(&current);
     assert_eq!(other.fields().collect::<Vec<_>>(), ["CorpDNS", "ExitNodeID"]);
+}
+
+#[test]
+fn an_exit_node_that_was_chosen_automatically_is_not_pinned_yet() {
+    let chosen: Prefs = read(json!({ "ExitNodeID": "nA", "AutoExitNode": "any" }));
+    let pin = MaskedPrefs::new().pin_exit_node(&StableId::new("nA")).against(&chosen);
+    assert_eq!(
+        serde_json::to_value(&pin).expect("json"),
+        json!({ "ExitNodeID": "nA", "ExitNodeIDSet": true })
+    );
 }
 
 #[test]
