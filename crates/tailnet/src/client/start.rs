@@ -36,6 +36,10 @@ impl io::Write for Length {
 
 /// Writes the body into one allocation that never grows, so that no stray copy of the key is left behind.
 pub(super) fn body(options: &StartOptions) -> Result<Bytes, Error> {
+    written(options).map(Bytes::from_owner)
+}
+
+fn written(options: &StartOptions) -> Result<Zeroizing<Vec<u8>>, Error> {
     let options = Options {
         prefs: options.update_prefs.clone().map(without_identity),
         auth_key: options.auth_key.as_ref().map(|key| key.expose_secret()),
@@ -46,7 +50,7 @@ pub(super) fn body(options: &StartOptions) -> Result<Bytes, Error> {
     serde_json::to_writer(&mut length, &options).map_err(unwritable)?;
     let mut bytes = Zeroizing::new(Vec::with_capacity(length.0));
     serde_json::to_writer(&mut *bytes, &options).map_err(unwritable)?;
-    Ok(Bytes::from_owner(bytes))
+    Ok(bytes)
 }
 
 /// Leaves the persisted identity out: the daemon has it, and would take ours for a new one.
@@ -87,6 +91,16 @@ mod tests {
         assert_eq!(body["UpdatePrefs"]["Hostname"], "worker");
         assert_eq!(body["UpdatePrefs"]["FromTheFuture"], json!({ "kept": [1, 2] }));
         assert_eq!(body["UpdatePrefs"].get("Config"), None);
+    }
+
+    #[test]
+    fn the_memory_that_holds_the_key_never_grew() {
+        for length in 0..64 {
+            let mut options = keyed();
+            options.update_prefs.as_mut().expect("preferences").hostname = "x".repeat(length);
+            let bytes = written(&options).expect("a body");
+            assert_eq!(bytes.capacity(), bytes.len());
+        }
     }
 
     #[test]
