@@ -56,8 +56,11 @@ pub enum Region {
         /// The children that are not meant.
         except: Vec<DnsName>,
     },
-    /// Every name that no other region of the two programs speaks of.
-    OtherNames,
+    /// Every name but those that the two programs mention.
+    OtherNames {
+        /// The names and wildcards that are mentioned, and told apart.
+        except: Vec<Pattern>,
+    },
     /// Workloads that a selector or scope holds, less those that others hold.
     Workloads {
         /// What holds them; `None`: every workload.
@@ -301,7 +304,9 @@ fn names(old: &Table, new: &Table) -> Vec<Found> {
         cells.extend(child.map(|child| (Region::Children { parent: parent.clone(), except }, child)));
     }
     let known: BTreeSet<&str> = parents.iter().map(DnsName::as_str).collect();
-    cells.extend(stranger(&mentioned, &known).map(|name| (Region::OtherNames, name)));
+    let exact = mentioned.iter().cloned().map(Pattern::Exact);
+    let except = exact.chain(parents.iter().cloned().map(Pattern::Children)).collect();
+    cells.extend(stranger(&mentioned, &known).map(|name| (Region::OtherNames { except }, name)));
     let found = cells.into_iter().flat_map(|(region, name)| {
         let far = Far::Name(name);
         let differences = differences(old, new, &far, &[]);
@@ -392,7 +397,10 @@ impl fmt::Display for Region {
                     join(except.iter().map(DnsName::to_string).collect())
                 )
             }
-            Self::OtherNames => f.write_str("every other dns_name"),
+            Self::OtherNames { except } if except.is_empty() => f.write_str("every dns_name"),
+            Self::OtherNames { except } => {
+                write!(f, "every dns_name except {}", join(except.iter().map(Pattern::to_string).collect()))
+            }
             Self::Workloads { target, except } => {
                 match target {
                     Some(target) => write!(f, "{target}")?,

@@ -168,7 +168,7 @@ fn speaks(change: &sallyport_policy::Change, flow: &sallyport_policy::Flow, _wor
         (Region::Children { parent, except }, Far::Name(name)) => {
             name.parent() == Some(parent.as_str()) && !except.contains(name)
         }
-        (Region::OtherNames, Far::Name(name)) => name.as_str() == "other.org",
+        (Region::OtherNames { except }, Far::Name(name)) => !except.iter().any(|known| known.matches(name)),
         (Region::Workloads { target, except }, far @ Far::Workload(_)) => {
             target.as_ref().is_none_or(|target: &Target| target.contains(far))
                 && !except.iter().any(|held| held.contains(far))
