@@ -325,6 +325,9 @@ fn a_guard_that_is_aborted_while_it_holds_the_key_leaves_no_core() {
         assert!(length > 0, "it ended: {told}");
         told.push_str(&String::from_utf8_lossy(&bytes[..length]));
     }
+    let environment = fs::read(format!("/proc/{}/environ", guard.id())).unwrap();
+    assert!(holds(&environment, "TS_AUTHKEY="), "the environment block itself is there to look at");
+    assert_clean("the environment block", &environment, CANARY);
     let limits = fs::read_to_string(format!("/proc/{}/limits", guard.id())).unwrap();
     let limit = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert_eq!(limit.split_whitespace().nth(4), Some("0"), "{limit}");
