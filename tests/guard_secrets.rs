@@ -305,11 +305,12 @@ fn a_guard_that_is_aborted_while_it_holds_the_key_leaves_no_core() {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     if !seen {
         // Cores go elsewhere on this machine: what can still be shown is that the kernel was told to write none.
-#[expect(clippy::print_stderr, reason = "what a test could not look at is said aloud")]
+        #[expect(clippy::print_stderr, reason = "what a test could not look at is said aloud")]
         {
-            eprintln!("NOTE: cores land elsewhere here (core_pattern {pattern:?}); only the limits are looked at");
-        } only the limits are looked at"
-        );
+            eprintln!(
+                "NOTE: cores land elsewhere here, by core_pattern {pattern:?}: only the limits are looked at"
+            );
+        }
     }
 
     let stage = Stage::without_control();
