@@ -142,6 +142,8 @@ pub struct Setup {
     pub dir: PathBuf,
     /// The address that it serves on.
     pub address: std::net::Ipv4Addr,
+    /// Where it answers STUN and DERP over IPv6, if anywhere.
+    pub address6: Option<std::net::Ipv6Addr>,
     /// The tailnet's MagicDNS domain.
     pub domain: String,
     /// The first policy, HuJSON.

@@ -394,6 +394,7 @@ fn prepare_control(claim: &Claim, plan: &Plan, program: PathBuf) -> Result<Contr
         program,
         dir,
         address: plan.topology.control().addresses.ipv4,
+        address6: plan.topology.control().addresses.ipv6,
         domain: plan.topology.domain.clone(),
         policy: policy::of(&plan.topology, PolicyInternet::Granted),
         environment: mark(claim),

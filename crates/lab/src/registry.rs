@@ -414,11 +414,12 @@ fn take_lock(dir: &LabDir, missing: Missing) -> Result<Option<Flock<File>>, Regi
     let path = dir.lock_file();
     loop {
         if missing == Missing::Create {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&dir.path)
-                .map_err(RegistryError::io("make", &dir.path))?;
+            match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir.path) {
+                Ok(()) => {}
+                // The last other lab went meanwhile, and took the empty folders above with it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(RegistryError::io("make", &dir.path)(error)),
+            }
         }
         let opened = File::options()
             .read(true)

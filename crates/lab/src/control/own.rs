@@ -94,6 +94,9 @@ impl Own {
         command.arg("serve");
         command.args(["--listen", &format!("{}:{PORT}", setup.address)]);
         command.args(["--derp-ip", &setup.address.to_string(), "--stun-port", &STUN_PORT.to_string()]);
+        if let Some(address6) = setup.address6 {
+            command.args(["--derp-ip6", &address6.to_string()]);
+        }
         command.args(["--domain", &setup.domain]);
         command.arg("--state").arg(setup.dir.join("state.json"));
         command.arg("--policy").arg(&self.policy);

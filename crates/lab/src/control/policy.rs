@@ -1,4 +1,4 @@
-//! The tailnet policy of a lab, as HuJSON: the worker reaches the app devices and, by the exits, the Internet.
+//! The tailnet policy of a lab, as HuJSON: the worker reaches the app devices, sees the exits and, by them, reaches the Internet.
 
 use serde_json::{Map, Value, json};
 
@@ -20,6 +20,8 @@ pub fn of(topology: &Topology, internet: Internet) -> String {
     let workers = &topology.worker().tags;
     let mut targets: Vec<String> =
         topology.of_role(Role::App).flat_map(|app| app.tags.iter().map(|tag| format!("{tag}:*"))).collect();
+    // As devices, so that one that is no exit for the worker is still seen, and the reason can be told.
+    targets.extend(topology.of_role(Role::Exit).flat_map(|exit| exit.tags.iter().map(|tag| format!("{tag}:22"))));
     targets.sort();
     targets.dedup();
     if internet == Internet::Granted {
@@ -43,9 +45,9 @@ mod tests {
         let topology = Topology::built_in();
         let granted: Value = serde_json::from_str(&of(&topology, Internet::Granted)).expect("JSON");
         assert_eq!(granted["acls"][0]["src"], json!(["tag:worker"]));
-        assert_eq!(granted["acls"][0]["dst"], json!(["tag:app:*", "autogroup:internet:*"]));
+        assert_eq!(granted["acls"][0]["dst"], json!(["tag:app:*", "tag:exit:22", "autogroup:internet:*"]));
         assert_eq!(granted["tagOwners"]["tag:exit"], json!([]));
         let withheld: Value = serde_json::from_str(&of(&topology, Internet::Withheld)).expect("JSON");
-        assert_eq!(withheld["acls"][0]["dst"], json!(["tag:app:*"]));
+        assert_eq!(withheld["acls"][0]["dst"], json!(["tag:app:*", "tag:exit:22"]));
     }
 }

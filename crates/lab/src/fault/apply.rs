@@ -72,7 +72,11 @@ enum Setting {
     RefuseKeys(Option<String>),
     Batch(u64),
     Grace(u64),
-    Online { node: String, told: Option<bool> },
+    /// `told` is none where nothing is overridden, and holds none where the node's state is left unsaid.
+    Online {
+        node: String,
+        told: Option<Option<bool>>,
+    },
 }
 
 impl Setting {
@@ -83,7 +87,10 @@ impl Setting {
             Self::Batch(ms) => settings.batch_ms = ms,
             Self::Grace(ms) => settings.offline_grace_ms = ms,
             Self::Online { node, told } => {
-                settings.online_override.insert(node, told);
+                match told {
+                    Some(told) => settings.online_override.insert(node, told),
+                    None => settings.online_override.remove(&node),
+                };
             }
         }
     }
@@ -213,7 +220,7 @@ impl Lab {
                 self.misbehave(Setting::Grace(milliseconds(&fault.parameters, 60_000))).await?
             }
             "control-says-online" => {
-                let told = Some(fault.parameters.online.unwrap_or(true));
+                let told = Some(fault.parameters.online);
                 self.misbehave(Setting::Online { node: host(), told }).await?
             }
             "worker-logged-out" => {
@@ -290,7 +297,7 @@ impl Lab {
             Setting::Batch(_) => Setting::Batch(settings.batch_ms),
             Setting::Grace(_) => Setting::Grace(settings.offline_grace_ms),
             Setting::Online { node, .. } => {
-                let told = settings.online_override.get(node).copied().flatten();
+                let told = settings.online_override.get(node).copied();
                 Setting::Online { node: node.clone(), told }
             }
         };

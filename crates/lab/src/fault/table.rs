@@ -79,7 +79,7 @@ pub const TABLE: &[Kind] = &[
         kind(
             "control-says-online",
             Target::Node,
-            "tells that a node is online (or not)",
+            "tells that a node is online or not, or (without) nothing of it",
             "tells what it knows",
         ),
     )),

@@ -24,7 +24,10 @@ impl Lab {
     pub(super) fn lose(&self, host: &str, link: Link, percent: f64) -> Result<Undo> {
         // In steps of a thousandth of a percent, the finest that is offered.
         let share = (percent * 1000.0).round();
-        self.drop_on(host, BTreeSet::from([link]), "loss", &format!("numgen random mod 100000 < {share} "))
+        // nftables refuses a comparison that is always true.
+        let condition =
+            if share < 100_000.0 { format!("numgen random mod 100000 < {share} ") } else { String::new() };
+        self.drop_on(host, BTreeSet::from([link]), "loss", &condition)
     }
 
     fn drop_on(&self, host: &str, links: BTreeSet<Link>, what: &str, condition: &str) -> Result<Undo> {
