@@ -56,6 +56,7 @@ impl Guarded {
 }
 
 /// Whether this machine lets us make namespaces. Says loudly when it does not; in CI that is a failure.
+#[expect(clippy::print_stderr, reason = "a skipped test has to say so")]
 pub fn is_possible() -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;

@@ -1,6 +1,5 @@
 //! Times of containment, evaluate and compile on the sizes that have targets.
 #![expect(clippy::expect_used, reason = "a benchmark stops at the first surprise")]
-#![expect(missing_docs, reason = "criterion's macros write functions")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use sallyport_policy::raw::{RawAllowance, RawCeiling, RawCidr, RawPort, RawRule, RawRuleSet, RawSelector};

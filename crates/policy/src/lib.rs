@@ -1,9 +1,9 @@
 //! Rules, ceilings, containment and explain: what a workload may declare, what it declared, and whether a packet
 //! may leave, decided once, exactly, and explained by the same code.
 //!
-//! Pure: no IO, no async, no clock. Text comes in through [`file`] (YAML, TOML, JSON) or as [`raw`] shapes that the
+//! Pure: no IO, no async, no clock. Text comes in through [`mod@file`] (YAML, TOML, JSON) or as [`raw`] shapes that the
 //! gateway fills from the wire; both end in types in which an illegal rule has no spelling. A [`Ceiling`] and a
-//! [`RuleSet`] go into [`contains`]; a rule set alone goes into [`compile`], whose [`Program`] answers [`evaluate`]
+//! [`RuleSet`] go into [`contains`]; a rule set alone goes into [`compile`], whose [`Program`] answers [`evaluate()`]
 //! and [`diff()`].
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! The backend-neutral program that rules compile to: ordered sets of addresses, names and workloads, each with its
 //! ports, its route and the rule that it comes from. The gate turns it into nftables, the Kubernetes backend into its
-//! objects; [`crate::evaluate`] says what it means.
+//! objects; [`crate::evaluate()`] says what it means.
 //!
 //! Where several rules hold one flow, the most specific target decides; then the route that binds most (exit nodes,
 //! egress service, posture, uplink); then the order of the grants themselves, so that the order of a list never

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// What the workload declares; without it the ceiling's default rules apply
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// One flow: tcp:203.0.113.9:443, udp:[2001:db8::1]:53, pkg.example.org:443, tcp:{app=db}@{team=x}:8080
+    /// One flow: `tcp:203.0.113.9:443`, `udp:[2001:db8::1]:53`, `pkg.example.org:443`, `tcp:{app=db}@{team=x}:8080`
     #[arg(long)]
     flow: Option<Flow>,
     /// One JSON object on stdout

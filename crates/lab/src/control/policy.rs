@@ -21,7 +21,9 @@ pub fn of(topology: &Topology, internet: Internet) -> String {
     let mut targets: Vec<String> =
         topology.of_role(Role::App).flat_map(|app| app.tags.iter().map(|tag| format!("{tag}:*"))).collect();
     // As devices, so that one that is no exit for the worker is still seen, and the reason can be told.
-    targets.extend(topology.of_role(Role::Exit).flat_map(|exit| exit.tags.iter().map(|tag| format!("{tag}:22"))));
+    targets.extend(
+        topology.of_role(Role::Exit).flat_map(|exit| exit.tags.iter().map(|tag| format!("{tag}:22"))),
+    );
     targets.sort();
     targets.dedup();
     if internet == Internet::Granted {
