@@ -145,50 +145,80 @@ impl Headscale {
     }
 }
 
+/// A number that newer releases write as a string (proto3's JSON), older ones as a number.
+fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Number(u64),
+        Text(String),
+    }
+    match Number::deserialize(deserializer)? {
+        Number::Number(number) => Ok(number),
+        Number::Text(text) => text.parse().map_err(serde::de::Error::custom),
+    }
+}
+
 #[derive(Deserialize)]
 struct MintedKey {
+    #[serde(deserialize_with = "number")]
     id: u64,
     key: String,
 }
 
-/// The part of `nodes list -o json` that is used (headscale's `v1.Node`).
+/// The part of `nodes list -o json` that is used (headscale's `v1.Node`); proto names in older releases, JSON names in
+/// newer ones.
 #[derive(Deserialize)]
 struct ListedNode {
+    #[serde(deserialize_with = "number")]
     id: u64,
-    #[serde(default)]
+    #[serde(default, alias = "givenName")]
     given_name: String,
-    #[serde(default)]
+    #[serde(default, alias = "ipAddresses")]
     ip_addresses: Vec<IpAddr>,
     #[serde(default)]
     online: bool,
     #[serde(default)]
-    expiry: Option<Timestamp>,
+    expiry: Option<Expiry>,
     #[serde(default, alias = "forced_tags", alias = "valid_tags")]
     tags: Vec<String>,
-    #[serde(default)]
+    #[serde(default, alias = "availableRoutes")]
     available_routes: Vec<IpNet>,
-    #[serde(default)]
+    #[serde(default, alias = "approvedRoutes")]
     approved_routes: Vec<IpNet>,
 }
 
+/// When a key expires: seconds since 1970 in older releases, RFC 3339 in newer ones.
 #[derive(Deserialize)]
-struct Timestamp {
-    #[serde(default)]
-    seconds: i64,
+#[serde(untagged)]
+enum Expiry {
+    Text(jiff::Timestamp),
+    Seconds {
+        #[serde(default)]
+        seconds: i64,
+    },
+}
+
+impl Expiry {
+    /// Whether it is over. The zero time, of 1970 or of the year 1, means never.
+    fn is_over(&self) -> bool {
+        let seconds = match self {
+            Self::Text(at) => at.as_second(),
+            Self::Seconds { seconds } => *seconds,
+        };
+        seconds > 0 && seconds <= jiff::Timestamp::now().as_second()
+    }
 }
 
 impl From<ListedNode> for Node {
     fn from(node: ListedNode) -> Self {
-        let now =
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let passed = |expiry: &Timestamp| u64::try_from(expiry.seconds).is_ok_and(|at| at > 0 && at <= now);
         Self {
             id: node.id.to_string(),
             name: node.given_name,
             addresses: node.ip_addresses,
             tags: node.tags,
             online: node.online,
-            expired: node.expiry.as_ref().is_some_and(passed),
+            expired: node.expiry.as_ref().is_some_and(Expiry::is_over),
             advertised_routes: node.available_routes,
             approved_routes: node.approved_routes,
         }
