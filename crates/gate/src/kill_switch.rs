@@ -1,8 +1,8 @@
 //! The kill switch: what may pass, as a value, and the rules that hold it in the kernel.
 //!
 //! [`GatePolicy`] says what may pass. [`OwnNamespace`] and [`SharedNamespace`] render it into a rule set, purely; all of it
-//! that changes while a workload runs stands in sets, so [`plan`] turns a change of policy into one transaction on
-//! elements. [`invariants`] reads any rendered rule set and complains. [`Keeper`] puts it in place and keeps it there.
+//! that changes while a workload runs stands in sets, so [`plan()`] turns a change of policy into one transaction on
+//! elements. [`invariants()`] reads any rendered rule set and complains. [`Keeper`] puts it in place and keeps it there.
 
 mod invariants;
 mod keeper;
