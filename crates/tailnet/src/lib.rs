@@ -1,9 +1,12 @@
-//! What Sallyport knows of a tailnet: tailscaled's LocalAPI over its socket, and exit-node resolution.
+//! What Sallyport knows of a tailnet: tailscaled's LocalAPI over its socket, exit-node resolution,
+//! and what its policy file allows.
 //!
 //! - [`Client`] speaks the LocalAPI: one connection a request, a deadline on each, every error shape told apart.
 //! - [`Bus`] follows the daemon's notifications and says when it lost them; [`Watch`] is one such stream.
 //! - [`wire`] holds tailscaled's JSON as it is; unknown fields are tolerated, absent and null ones are zero.
 //! - [`exit_node`] turns what a person typed into one concrete exit node. Pure.
+//! - [`policy_file`] reads a tailnet's policy and says what it lets a tag reach: [`policy_file::may_reach`],
+//!   [`policy_file::may_use_exit`], [`policy_file::run_tests`]. Pure.
 //!
 //! ```no_run
 //! use sallyport_tailnet::{Client, ExitNodeArg, MaskedPrefs, Peers, exit_node};
@@ -24,6 +27,7 @@ pub mod client;
 pub mod error;
 pub mod exit_node;
 mod http;
+pub mod policy_file;
 pub mod watch;
 pub mod wire;
 
