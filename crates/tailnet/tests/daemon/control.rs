@@ -66,15 +66,33 @@ impl Control {
         answer["key"].as_str().unwrap().into()
     }
 
+    /// Every node, as the control server has it.
+    pub(crate) fn nodes(&self) -> Vec<Value> {
+        self.ask("GET", "/nodes", "").as_array().unwrap().clone()
+    }
+
+    /// Puts another policy in force.
+    pub(crate) fn set_policy(&self, policy: &str) {
+        self.ask("PUT", "/policy", policy);
+    }
+
     fn post(&self, path: &str, body: &str) -> Value {
+        self.ask("POST", path, body)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Value {
         let mut stream = UnixStream::connect(self.dir.path().join("admin.sock")).unwrap();
         let length = body.len();
-        write!(stream, "POST {path} HTTP/1.0\r\nHost: lab\r\nContent-Length: {length}\r\n\r\n{body}")
+        write!(stream, "{method} {path} HTTP/1.0\r\nHost: lab\r\nContent-Length: {length}\r\n\r\n{body}")
             .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str(body).unwrap()
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(
+            head.split(' ').nth(1).is_some_and(|status| status.starts_with('2')),
+            "{method} {path}: {answer}"
+        );
+        serde_json::from_str(body).unwrap_or(Value::Null)
     }
 }
 

@@ -13,14 +13,14 @@ use tokio::time::timeout;
 use crate::control::Control;
 use crate::tailscaled::{PATIENCE, Tailscaled};
 
-async fn log_in(daemon: &Tailscaled, control: &Control, key: SecretString, prefs: Prefs) {
+pub(crate) async fn log_in(daemon: &Tailscaled, control: &Control, key: SecretString, prefs: Prefs) {
     let prefs = Prefs { control_url: control.url.clone(), want_running: true, accept_dns: false, ..prefs };
     let options = StartOptions { update_prefs: Some(prefs), auth_key: Some(key) };
     daemon.client().start(&options).await.unwrap();
     daemon.client().login_interactive().await.unwrap();
 }
 
-fn named(hostname: &str) -> Prefs {
+pub(crate) fn named(hostname: &str) -> Prefs {
     Prefs { hostname: hostname.into(), ..Prefs::fresh() }
 }
 

@@ -11,6 +11,7 @@ mod bus;
 mod control;
 mod fresh;
 mod login;
+mod policy;
 mod programs;
 mod tailscaled;
 mod wiped_key;

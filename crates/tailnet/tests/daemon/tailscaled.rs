@@ -1,6 +1,7 @@
 //! A tailscaled of our own: userspace networking, its own folder, gone with the test.
 
 use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -19,6 +20,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Tailscaled {
     program: PathBuf,
     dir: TempDir,
+    /// Its SOCKS5 proxy, which leads into the tailnet.
+    pub(crate) proxy: SocketAddr,
     child: Child,
 }
 
@@ -27,15 +30,16 @@ impl Tailscaled {
     pub(crate) async fn start() -> Option<Self> {
         let program = programs::tailscaled()?;
         let dir = tempfile::tempdir().unwrap();
-        let child = spawn(&program, &dir);
-        let daemon = Self { program, dir, child };
+        let proxy = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = spawn(&program, &dir, proxy);
+        let daemon = Self { program, dir, proxy, child };
         daemon.ready().await;
         Some(daemon)
     }
 
     /// Starts it again in the same folder, after [`Self::kill`].
     pub(crate) async fn restart(&mut self) {
-        self.child = spawn(&self.program, &self.dir);
+        self.child = spawn(&self.program, &self.dir, self.proxy);
         self.ready().await;
     }
 
@@ -95,13 +99,14 @@ impl Drop for Tailscaled {
     }
 }
 
-fn spawn(program: &PathBuf, dir: &TempDir) -> Child {
+fn spawn(program: &PathBuf, dir: &TempDir, proxy: SocketAddr) -> Child {
     let log = File::options().create(true).append(true).open(dir.path().join("log")).unwrap();
     // It dies with the test, should that be killed.
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--"])
         .arg(program)
         .args(["--tun=userspace-networking", "--no-logs-no-support", "--port=0"])
+        .arg(format!("--socks5-server={proxy}"))
         .arg(format!("--statedir={}", dir.path().display()))
         .arg(format!("--socket={}", dir.path().join("s.sock").display()))
         .env("HOME", dir.path())
