@@ -29,6 +29,9 @@ const BUFFER: usize = 32 << 20;
 /// How many leaks are kept with their words.
 const KEPT: usize = 64;
 
+/// How many frames are taken at most before whoever asks for the counts has a turn: a flood never ends by itself.
+const AT_ONCE: usize = 1024;
+
 /// How long the thread sleeps at most before it looks whether it is to end, in milliseconds.
 const TICK: u16 = 50;
 
@@ -190,7 +193,7 @@ fn read(mut socket: PacketSocket, declared: &Declared, shared: &Shared) {
         } else {
             socket.cut(ENOUGH)
         }
-        loop {
+        for _ in 0..AT_ONCE {
             match socket.receive() {
                 Ok(received) => {
                     let (class, leak) = explain(received.frame, received.wire_length, declared);
@@ -214,6 +217,9 @@ fn read(mut socket: PacketSocket, declared: &Declared, shared: &Shared) {
         if let Ok(kernel) = socket.statistics() {
             state.kernel = kernel;
         }
+        drop(state);
+        // The lock is not a fair one.
+        std::thread::yield_now();
     }
 }
 
