@@ -96,3 +96,26 @@ fn a_difference_is_told_by_what_opens_and_what_closes() {
     assert_eq!(closes.status.code(), Some(1), "{}", said(&closes));
     assert!(said(&closes).contains("10.2.128.0"), "{}", said(&closes));
 }
+
+#[test]
+fn the_tailnets_own_policy_has_a_word_too() {
+    let policy = File::with(
+        "{ \"tagOwners\": { \"tag:worker\": [], \"tag:db\": [] },\n// workers reach the database\n\
+         \"acls\": [{ \"action\": \"accept\", \"src\": [\"tag:worker\"], \"dst\": [\"tag:db:5432\"] }], }",
+    );
+    let ask = |tag: &str, flow: &str| {
+        let asked = sallyport(&["explain", "--tailnet-policy", policy.path(), "--as", tag, "--flow", flow]);
+        (asked.status.code(), said(&asked))
+    };
+    for (tag, flow, code) in [
+        ("tag:worker", "tag:db:5432", 0),
+        ("tag:worker", "tag:db:22", 1),
+        ("tag:db", "tag:db:5432", 1),
+        ("tag:worker", "db-host:5432", 10),
+        ("worker", "tag:db:5432", 2),
+    ] {
+        let (got, text) = ask(tag, flow);
+        assert_eq!(got, Some(code), "{tag} to {flow}: {text}");
+    }
+    assert!(ask("tag:worker", "tag:db:5432").1.contains("acls[0]"), "{}", ask("tag:worker", "tag:db:5432").1);
+}
