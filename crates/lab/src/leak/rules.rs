@@ -22,7 +22,7 @@ pub fn counters(link: &str, owner: &str, declared: &Declared) -> IngressCounters
         let control = family.set(&declared.control);
         let nodes = family.set(&declared.nodes);
         let both: BTreeSet<IpAddr> = declared.control.union(&declared.nodes).copied().collect();
-        let (ip, next, port) = (family.ip(), family.next(), declared.peer_port);
+        let (ip, next, port) = (family.ip(), family.first_of(), declared.peer_port);
         if let Some(control) = control {
             let to = format!("{ip} daddr {control} {next}");
             rules.push((Class::Control, format!("{to} tcp tcp dport {}", declared.control_port)));
@@ -70,12 +70,13 @@ fn expression(to: IpNet, traffic: Traffic) -> String {
         IpNet::V4(_) => Family::V4,
         IpNet::V6(_) => Family::V6,
     };
-    let to = format!("{} daddr {}", family.ip(), to.trunc());
-    let next = family.next();
+    // As a range: of a prefix nft loads no more bytes than it has, which a packet that is cut short may hold.
+    let to = format!("{} daddr {}-{}", family.ip(), to.network(), to.broadcast());
+    let (next, first) = (family.next(), family.first_of());
     let with = |protocol: &str, ports: Ports| match ports {
         Ports::Any => format!("{to} {next} {protocol}"),
-        Ports::To(low, high) => format!("{to} {next} {protocol} {protocol} dport {low}-{high}"),
-        Ports::From(low, high) => format!("{to} {next} {protocol} {protocol} sport {low}-{high}"),
+        Ports::To(low, high) => format!("{to} {first} {protocol} {protocol} dport {low}-{high}"),
+        Ports::From(low, high) => format!("{to} {first} {protocol} {protocol} sport {low}-{high}"),
     };
     match traffic {
         Traffic::Any => to,
@@ -107,6 +108,15 @@ impl Family {
         }
     }
 
+    /// The same, but not of an IPv4 packet's later fragments: nftables reads ports from those too, where they have none
+    /// (`nft_payload_fast_eval` does not ask, Linux 6.18).
+    const fn first_of(self) -> &'static str {
+        match self {
+            Self::V4 => "ip frag-off & 0x1fff 0 ip protocol",
+            Self::V6 => "ip6 nexthdr",
+        }
+    }
+
     const fn icmp(self) -> &'static str {
         match self {
             Self::V4 => "1",
@@ -129,9 +139,10 @@ impl Family {
     /// Bit offsets from the start of the ICMP header: its type, then in the packet that it quotes after 8 bytes the
     /// version (and header length), the protocol, and the destination port.
     fn port_unreachable(self, port: u16) -> String {
+        let first = self.first_of();
         match self {
-            Self::V4 => format!("ip protocol 1 @th,0,8 3 @th,64,8 0x45 @th,136,8 17 @th,240,16 {port}"),
-            Self::V6 => format!("ip6 nexthdr 58 @th,0,8 1 @th,64,4 6 @th,112,8 17 @th,400,16 {port}"),
+            Self::V4 => format!("{first} 1 @th,0,8 3 @th,64,8 0x45 @th,136,8 17 @th,240,16 {port}"),
+            Self::V6 => format!("{first} 58 @th,0,8 1 @th,64,4 6 @th,112,8 17 @th,400,16 {port}"),
         }
     }
 }

@@ -113,6 +113,57 @@ fn ipv6_neighbours_are_asked_on_the_link_alone() {
 }
 
 #[test]
+fn a_group_report_stays_on_the_link_or_is_a_leak() {
+    let report = |kind: u8, destination: &str, hops: u8| {
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv6(v6("fe80::1"), v6(destination), hops)
+            .icmpv6_raw(kind, 0, [0; 4])
+            .write(&mut frame, &[0; 16])
+            .expect("a frame is built");
+        // A hop-by-hop header with the router alert in between.
+        frame.splice(54..54, [ICMPV6, 0, 5, 2, 0, 0, 1, 0]);
+        frame[ETHERNET + 5] += 8;
+        frame[ETHERNET + 6] = HOP_BY_HOP;
+        class(&frame)
+    };
+    assert_eq!(report(143, "ff02::16", 1), Class::Neighbour);
+    assert_eq!(report(131, "ff02::1", 1), Class::Neighbour);
+    assert_eq!(report(143, "ff02::16", 64), Class::Leak);
+    assert_eq!(report(143, "ff05::16", 1), Class::Leak);
+    assert_eq!(report(128, "ff02::16", 1), Class::Leak);
+}
+
+#[test]
+fn a_ping_is_a_leak_wherever_it_goes() {
+    for destination in [WORLD, EXIT, CONTROL] {
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4(WORKER, destination, 64)
+            .icmpv4_echo_request(1, 1)
+            .write(&mut frame, b"payload")
+            .expect("a frame is built");
+        assert_eq!(class(&frame), Class::Leak);
+    }
+}
+
+#[test]
+fn no_such_port_is_tailscaleds_own_only_of_its_own_port_and_to_a_node() {
+    let answer = |destination: [u8; 4], port: u16| {
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4(WORKER, destination, 64)
+            .icmpv4_raw(3, 3, [0; 4])
+            .write(&mut frame, &udp(destination, 41641, WORKER, port)[ETHERNET..])
+            .expect("a frame is built");
+        class(&frame)
+    };
+    assert_eq!(answer(EXIT, 41641), Class::PeerError);
+    assert_eq!(answer(EXIT, 5000), Class::Leak);
+    assert_eq!(answer(WORLD, 41641), Class::Leak);
+}
+
+#[test]
 fn a_declared_rule_lets_out_what_it_says_and_no_more() {
     let mut declared = declared();
     let traffic = Traffic::Udp(Ports::To(9000, 9999));
