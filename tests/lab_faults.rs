@@ -158,8 +158,10 @@ fn an_exit_without_its_internet_side_answers_pings_and_passes_nothing() {
     let Some(lab) = behind_east() else { return };
     lab.fault(&["exit-uplink-cut", EAST]);
     goes_nowhere(&lab);
-    let ping = lab.tailscale(&["ping", "--c=1", "--timeout=5s", EAST]);
-    assert!(text(&ping.stdout).contains("pong"), "{}", text(&ping.stdout));
+    // The path may have gone by the side that is cut; tailscaled finds the other one when it no longer trusts it.
+    wait_for("it answers a ping", SOON, || {
+        text(&lab.tailscale(&["ping", "--c=1", "--timeout=2s", EAST]).stdout).contains("pong")
+    });
     lab.undo(&["exit-uplink-cut", EAST]);
     is_seen_as(&lab, EAST_ADDRESS);
 }
