@@ -71,6 +71,15 @@ impl LinkError {
     }
 }
 
+/// Locally administered, unicast, and the last four bytes of the name.
+fn bridge_address(name: &str) -> Vec<u8> {
+    let mut address = vec![0x02, 0, 0, 0, 0, 0];
+    for (to, from) in address[2..].iter_mut().rev().zip(name.bytes().rev()) {
+        *to = from;
+    }
+    address
+}
+
 /// The links of one namespace.
 #[derive(Clone, Debug)]
 pub struct Links {
@@ -120,7 +129,8 @@ impl Links {
         self.add(near, || format!("add veth {name} with peer {peer} in {}", peer_home.label())).await
     }
 
-    /// Makes a bridge without spanning tree and without multicast snooping, up.
+    /// Makes a bridge without spanning tree and without multicast snooping, up. Its Ethernet address is made of its name:
+    /// one of its own, for a bridge that has none borrows a port's, and changes it when the ports change.
     ///
     /// # Errors
     /// [`LinkError::Refused`], such as where the name is taken.
@@ -130,6 +140,7 @@ impl Links {
         bridge.header.change_mask = LinkFlags::Up;
         bridge.attributes = vec![
             LinkAttribute::IfName(name.to_string()),
+            LinkAttribute::Address(bridge_address(name)),
             LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Bridge),
                 LinkInfo::Data(InfoData::Bridge(vec![

@@ -36,8 +36,8 @@ enum Undo {
     Nothing,
     StartDaemon(String),
     Continue(String),
-    /// Remove these tables from the namespace `internet`.
-    Tables(Vec<String>),
+    /// Let packets pass again.
+    Drops(Vec<Dropped>),
     Connect6(String),
     JoinAnew(String),
     Approve(String),
@@ -63,6 +63,16 @@ enum Undo {
         link: Link,
     },
     HonestDns,
+}
+
+/// Packets of a link that are dropped: by a table in the namespace `internet`.
+#[derive(Debug, Clone)]
+struct Dropped {
+    table: String,
+    host: String,
+    link: Link,
+    /// Which packets, as the beginning of an nft rule; empty for all.
+    condition: String,
 }
 
 /// One setting of the control server, as it was.
@@ -254,7 +264,7 @@ impl Lab {
             Undo::Nothing => Ok(()),
             Undo::StartDaemon(host) => self.start_daemon(&host).await,
             Undo::Continue(host) => Ok(self.daemon(&host)?.signal(Signal::SIGCONT)?),
-            Undo::Tables(tables) => self.remove_tables(&tables),
+            Undo::Drops(drops) => self.pass(&drops),
             Undo::Connect6(host) => {
                 let exit = self.host(&host)?.clone();
                 Ok(self.network.connect6(&exit).await?)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use sallyport_gate::{Namespace, nft, sysctl};
 
-use super::{Checked, Undo};
+use super::{Checked, Dropped, Undo};
 use crate::host::Link;
 use crate::lab::Lab;
 use crate::relay::{Delay, Relay};
@@ -32,7 +32,7 @@ impl Lab {
 
     fn drop_on(&self, host: &str, links: BTreeSet<Link>, what: &str, condition: &str) -> Result<Undo> {
         let mut script = String::new();
-        let mut tables = Vec::new();
+        let mut drops = Vec::new();
         for link in links {
             let far = self.far_end(host, link)?;
             let table = format!("{what}-{far}");
@@ -45,15 +45,29 @@ impl Lab {
                 writeln!(script, "\t\t{condition}drop\n\t}}")?;
             }
             script.push_str("}\n");
-            tables.push(table);
+            let drop = Dropped { table, host: host.into(), link, condition: condition.into() };
+            if self.relays.contains_key(&(host.to_string(), link)) {
+                script.push_str(&detoured(&drop, &detour(far).0));
+            }
+            drops.push(drop);
         }
         nft::apply(self.network.internet.namespace_ref(), &script)?;
-        Ok(Undo::Tables(tables))
+        Ok(Undo::Drops(drops))
     }
 
-    pub(super) fn remove_tables(&self, tables: &[String]) -> Result<()> {
-        let script: String = tables.iter().map(|table| format!("delete table netdev {table}\n")).collect();
+    pub(super) fn pass(&self, drops: &[Dropped]) -> Result<()> {
+        let script: String =
+            drops.iter().map(|drop| format!("delete table netdev {}\n", drop.table)).collect();
         Ok(nft::apply(self.network.internet.namespace_ref(), &script)?)
+    }
+
+    /// What is dropped on a link by other faults.
+    fn drops_on(&self, host: &str, link: Link) -> impl Iterator<Item = &Dropped> {
+        let all = self.faults.iter().flat_map(|active| match &active.undo {
+            Undo::Drops(drops) => drops.as_slice(),
+            _ => &[],
+        });
+        all.filter(move |drop| drop.host == host && drop.link == link)
     }
 
     /// Limits the rate of a link, each way by itself: a token bucket at either end.
@@ -87,42 +101,74 @@ impl Lab {
     pub(super) async fn delay(&mut self, fault: &Checked) -> Result<Undo> {
         let host = fault.host.clone().expect("checked: this fault has a host");
         let link = fault.link();
-        let far = self.far_end(&host, link)?.to_string();
-        let bridge = self.network.bridge_of(&far).to_string();
-        let (inner, port) = detour(&far);
-        let (namespace, links) = (self.network.internet.namespace_ref(), self.network.internet.links());
-        links.add_veth(&inner, &port, namespace).await?;
-        // Nobody but the relay may take what comes by these two: neither answer for addresses of this namespace's
-        // other links, nor speak of their own.
-        let settings = [
-            (format!("net.ipv4.conf.{far}.arp_ignore"), "1"),
-            (format!("net.ipv4.conf.{inner}.arp_ignore"), "1"),
-            (format!("net.ipv6.conf.{inner}.disable_ipv6"), "1"),
-            (format!("net.ipv6.conf.{port}.disable_ipv6"), "1"),
-        ];
-        let settings: Vec<(&str, &str)> =
-            settings.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        sysctl::write(namespace, &settings)?;
-        links.up(&inner).await?;
-        links.up(&port).await?;
         let delay = Delay {
             base: Duration::from_millis(super::milliseconds(&fault.parameters, 50)),
             jitter: fault.parameters.jitter.unwrap_or_default(),
         };
-        let relay = Relay::start(namespace, [&far, &inner], delay)?;
+        match self.lay_detour(&host, link, delay).await {
+            Ok(relay) => {
+                self.relays.insert((host.clone(), link), relay);
+                Ok(Undo::Delay { host, link })
+            }
+            Err(error) => {
+                // As it was before, as far as that can be had; why it failed matters more.
+                let _ = self.no_delay(&host, link).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn lay_detour(&self, host: &str, link: Link, delay: Delay) -> Result<Relay> {
+        let far = self.far_end(host, link)?.to_string();
+        let bridge = self.network.bridge_of(&far).to_string();
+        let (inner, port) = detour(&far);
+        let (namespace, links) = (self.network.internet.namespace_ref(), self.network.internet.links());
+        links.add_veth(&inner, &port, namespace).await?;
+        sysctl::write(
+            namespace,
+            &[
+                (&format!("net.ipv6.conf.{inner}.disable_ipv6"), "1"),
+                (&format!("net.ipv6.conf.{port}.disable_ipv6"), "1"),
+            ],
+        )?;
+        // The relay takes frames before any rule. Nobody else may take what comes by these two: else this namespace would
+        // answer and forward at once what the relay forwards later.
+        let table = deaf(&far);
+        let mut script = format!("table netdev {table} {{\n\tcomment \"{}\"\n", self.claim().id().as_str());
+        for (chain, device) in [("far", &far), ("inner", &inner)] {
+            writeln!(script, "\tchain {chain} {{")?;
+            writeln!(
+                script,
+                "\t\ttype filter hook ingress device \"{device}\" priority 500; policy drop;\n\t}}"
+            )?;
+        }
+        script.push_str("}\n");
+        for drop in self.drops_on(host, link) {
+            script.push_str(&detoured(drop, &inner));
+        }
+        nft::apply(namespace, &script)?;
         links.detach(&far).await?;
+        links.up(&inner).await?;
+        links.up(&port).await?;
+        let relay = Relay::start(namespace, [&far, &inner], delay)?;
         links.attach(&port, &bridge).await?;
-        self.relays.insert((host.clone(), link), relay);
-        Ok(Undo::Delay { host, link })
+        Ok(relay)
     }
 
     pub(super) async fn no_delay(&mut self, host: &str, link: Link) -> Result<()> {
         let far = self.far_end(host, link)?.to_string();
         let bridge = self.network.bridge_of(&far).to_string();
         self.relays.remove(&(host.to_string(), link));
+        let table = deaf(&far);
+        // Made if it is missing, for then it can be deleted.
+        let mut script = format!("table netdev {table}\ndelete table netdev {table}\n");
+        for drop in self.drops_on(host, link) {
+            let chain = format!("netdev {} {DETOUR}", drop.table);
+            write!(script, "add chain {chain}\nflush chain {chain}\ndelete chain {chain}\n")?;
+        }
         let (namespace, links) = (self.network.internet.namespace_ref(), self.network.internet.links());
+        nft::apply(namespace, &script)?;
         links.delete(&detour(&far).0).await?;
-        sysctl::write(namespace, &[(&format!("net.ipv4.conf.{far}.arp_ignore"), "0")])?;
         Ok(links.attach(&far, &bridge).await?)
     }
 
@@ -135,6 +181,23 @@ impl Lab {
 fn detour(far: &str) -> (String, String) {
     let name = |mark: &str| format!("{mark}{far}").chars().take(sallyport_gate::link::MAX_NAME).collect();
     (name("d"), name("e"))
+}
+
+/// The table that keeps a delayed link's frames from all but the relay.
+fn deaf(far: &str) -> String {
+    format!("deaf-{far}")
+}
+
+/// The chain of a table of drops that acts on what the relay sends on.
+const DETOUR: &str = "detour";
+
+/// What a host sends by a delayed link, the relay takes before the far end's rules: it is dropped behind the relay instead.
+fn detoured(drop: &Dropped, inner: &str) -> String {
+    let Dropped { table, condition, .. } = drop;
+    format!(
+        "table netdev {table} {{\n\tchain {DETOUR} {{\n\t\ttype filter hook egress device \"{inner}\" priority 0; policy \
+         accept;\n\t\t{condition}drop\n\t}}\n}}\n"
+    )
 }
 
 /// Changes the queueing discipline of a link by the `tc` program.
